@@ -1,0 +1,87 @@
+"""What an engine is built from: one frozen value, checked where it is made."""
+
+from dataclasses import dataclass
+
+from .errors import InvalidParameter
+
+DEFAULT_MODEL = "smollm2-135m"
+DEVICES = ("auto", "cpu", "cuda")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+WEIGHTS = ("auto", "dense")
+KERNELS = ("auto", "triton", "cpu", "reference")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """How to build an `Engine`.
+
+    model: catalogue name, folder in Hugging Face layout, `.gguf` file, or hub id.
+    device: "auto" takes a GPU where there is one; also "cpu", "cuda", "cuda:1".
+    dtype: of weights, activations and the KV cache; "auto" takes bfloat16 where the processor computes it well.
+    weights: how linear layers are stored; "dense" keeps `dtype`.
+    kernels: which implementation of the operations runs; "auto" takes the fastest for the device.
+    block_size: tokens per KV block.
+    num_blocks: size of the pool, the null block included; None sizes it from `kv_memory`.
+    kv_memory: bytes for the pool (an int), or a share of the free memory (a float in (0, 1]); ignored if num_blocks is given.
+    max_num_seqs: most sequences that run in one step.
+    max_num_batched_tokens: most tokens that one step computes.
+    max_model_len: longest prompt plus reply, in tokens; None takes the model's own window.
+    prefix_caching: reuse KV blocks of equal prefixes.
+    watermark: share of the pool kept free when a new sequence is admitted beside running ones.
+    check_integrity: verify the pool's invariants after every step (slow; for tests and debugging).
+
+    Raises InvalidParameter for a value out of range.
+    """
+
+    model: str = DEFAULT_MODEL
+    device: str = "auto"
+    dtype: str = "auto"
+    weights: str = "auto"
+    kernels: str = "auto"
+    block_size: int = 16
+    num_blocks: int | None = None
+    kv_memory: int | float | None = None
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 2048
+    max_model_len: int | None = None
+    prefix_caching: bool = True
+    watermark: float = 0.01
+    check_integrity: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, str) or not self.model:
+            raise InvalidParameter(f"model must be a name or a path, not {self.model!r}")
+        kind, _, index = self.device.partition(":")
+        if kind not in DEVICES or (index and not (kind == "cuda" and index.isdecimal())):
+            raise InvalidParameter(f"device must be auto, cpu, cuda or cuda:N, not {self.device!r}")
+        _one_of("dtype", self.dtype, DTYPES)
+        _one_of("weights", self.weights, WEIGHTS)
+        _one_of("kernels", self.kernels, KERNELS)
+        _integer("block_size", self.block_size, 1, 256)
+        _integer("num_blocks", self.num_blocks, 2, 2**31 - 1, optional=True)
+        _integer("max_num_seqs", self.max_num_seqs, 1, 4096)
+        _integer("max_num_batched_tokens", self.max_num_batched_tokens, 1, 2**20)
+        _integer("max_model_len", self.max_model_len, 2, 2**31 - 1, optional=True)
+        if self.kv_memory is not None:
+            share = isinstance(self.kv_memory, float)
+            if isinstance(self.kv_memory, bool) or not (
+                0 < self.kv_memory <= 1 if share else isinstance(self.kv_memory, int) and self.kv_memory > 0
+            ):
+                raise InvalidParameter(
+                    f"kv_memory must be a number of bytes, or a share of the free memory above 0 and up to 1.0, "
+                    f"not {self.kv_memory!r}"
+                )
+        if not 0 <= self.watermark < 1:
+            raise InvalidParameter(f"watermark must be at least 0 and under 1, not {self.watermark!r}")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidParameter(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+
+
+def _integer(name: str, value: int | None, least: int, most: int, optional: bool = False) -> None:
+    if value is None and optional:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidParameter(f"{name} must be a whole number from {least} to {most}, not {value!r}")

@@ -1,0 +1,145 @@
+"""What goes into the engine and what comes out: sampling parameters, token deltas, finished outputs."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .errors import InvalidParameter
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+MAX_TOP_LOGPROBS = 64
+MAX_SAMPLES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How a reply is drawn.
+
+    temperature: 0 takes the most likely token (as do values under 1e-3, which rounding would make erratic).
+    top_k: draw from the k most likely tokens; 0 is all.
+    top_p: draw from the smallest set of tokens whose probabilities reach p (nucleus sampling, Holtzman et al. 2019).
+    min_p: drop tokens less likely than min_p times the most likely one.
+    repetition_penalty: divides positive and multiplies negative logits of tokens in prompt or reply (Keskar et al. 2019).
+    presence_penalty, frequency_penalty: subtracted once, and once per occurrence, for tokens of the reply.
+    max_tokens: longest reply; None is what the window holds.
+    n: replies to this prompt; reply i draws with seed + i.
+    seed: None draws one.
+    stop: strings that end a reply; they aren't part of it.
+    stop_token_ids: ids that end a reply, beside the model's own end tokens.
+    ignore_eos: go on after the model's own end tokens.
+    logprobs: how many alternatives to report for each token; None reports nothing, 0 the drawn token alone.
+
+    Raises InvalidParameter for a value out of range.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    max_tokens: int | None = 512
+    n: int = 1
+    seed: int | None = None
+    stop: Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        _real("temperature", self.temperature, 0, 100)
+        _whole("top_k", self.top_k, 0, 2**31 - 1)
+        _real("top_p", self.top_p, 0, 1, open_below=True)
+        _real("min_p", self.min_p, 0, 1)
+        _real("repetition_penalty", self.repetition_penalty, 0, 100, open_below=True)
+        _real("presence_penalty", self.presence_penalty, -100, 100)
+        _real("frequency_penalty", self.frequency_penalty, -100, 100)
+        _whole("n", self.n, 1, MAX_SAMPLES)
+        if self.max_tokens is not None:
+            _whole("max_tokens", self.max_tokens, 1, 2**31 - 1)
+        if self.seed is not None:
+            _whole("seed", self.seed, 0, 2**63 - 1)
+        if self.logprobs is not None:
+            _whole("logprobs", self.logprobs, 0, MAX_TOP_LOGPROBS)
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        if not all(isinstance(text, str) and text for text in stop):
+            raise InvalidParameter(f"stop must hold strings that aren't empty, not {self.stop!r}")
+        stop_token_ids = tuple(self.stop_token_ids)
+        for token_id in stop_token_ids:
+            _whole("stop_token_ids", token_id, 0, 2**31 - 1)
+        # Normalising a frozen value once, while it is built, keeps every reader free of the string-or-list question.
+        object.__setattr__(self, "stop", stop)
+        object.__setattr__(self, "stop_token_ids", stop_token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Natural-log probabilities at one position, before temperature and penalties."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()  # (token id, log probability), most likely first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestStats:
+    """What one sample cost; times in milliseconds."""
+
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    num_generated_tokens: int
+    num_preemptions: int
+    queue_ms: float  # from submit to the first step that computed it
+    ttft_ms: float  # from submit to its first token
+    total_ms: float
+    decode_tokens_per_s: float  # after the first token
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDelta:
+    """New tokens of one sample; `stats` comes with the last one, `error` where that is a failure."""
+
+    request_id: str
+    sample: int
+    token_ids: tuple[int, ...]
+    text: str
+    finish_reason: FinishReason | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    stats: RequestStats | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SampleOutput:
+    """One finished reply; `token_ids` includes the end token, `text` doesn't."""
+
+    index: int
+    token_ids: tuple[int, ...]
+    text: str
+    finish_reason: FinishReason
+    stats: RequestStats
+    logprobs: tuple[TokenLogprobs, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """A finished request; `num_cached_tokens` counts prompt tokens whose KV was reused."""
+
+    request_id: str
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    samples: tuple[SampleOutput, ...] = field(default=())
+
+
+def _real(name: str, value: float, least: float, most: float, open_below: bool = False) -> None:
+    ok = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not ok or not (least < value if open_below else least <= value) or value > most:
+        bound = f"above {least}" if open_below else f"at least {least}"
+        raise InvalidParameter(f"{name} must be {bound} and at most {most}, not {value!r}")
+
+
+def _whole(name: str, value: int, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidParameter(f"{name} must be a whole number from {least} to {most}, not {value!r}")

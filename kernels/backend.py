@@ -1,0 +1,111 @@
+"""The operations that a model needs, as one interface with three implementations.
+
+`reference` is plain torch with float32 accumulation and is the truth; `cpu` and `gpu` are fast and are compared with it.
+The layout inside a block belongs to the backend: callers ask `kv_block_shapes` and never index into a block themselves.
+"""
+
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Backend(Protocol):
+    """Shapes: T tokens, S sequences, H query heads, K key/value heads, D head size, B tokens a block, N blocks.
+
+    A slot is block_id * B + offset. Block 0 is the null block: padding writes there, nothing reads it.
+    Unused slots may hold NaN.
+    """
+
+    name: str
+
+    def kv_block_shapes(
+        self, num_kv_heads: int, block_size: int, head_dim: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shapes of the keys and of the values of one block of one layer, in this backend's layout."""
+        ...
+
+    def write_kv(
+        self,
+        key: Tensor,  # [T, K, D]
+        value: Tensor,  # [T, K, D]
+        key_cache: Tensor,  # [N, *key block shape]
+        value_cache: Tensor,  # [N, *value block shape]
+        slot_mapping: Tensor,  # [T] int64
+    ) -> None:
+        """Scatters new keys and values into their slots."""
+        ...
+
+    def attention_decode(
+        self,
+        query: Tensor,  # [S, H, D]
+        key_cache: Tensor,
+        value_cache: Tensor,
+        block_tables: Tensor,  # [S, max_blocks] int32, padded with 0
+        context_lens: Tensor,  # [S] int32, the query's own token included
+        scale: float,
+        window: int | None,  # a query sees itself and the window - 1 tokens before it
+    ) -> Tensor:  # [S, H, D]
+        """Attention of one query per sequence, which stands at the end of its context (PagedAttention, Kwon et al. 2023)."""
+        ...
+
+    def attention_prefill(
+        self,
+        query: Tensor,  # [T, H, D], the sequences' queries one after the other
+        key_cache: Tensor,
+        value_cache: Tensor,
+        block_tables: Tensor,  # [S, max_blocks] int32, padded with 0
+        context_lens: Tensor,  # [S] int32, the queries' own tokens included
+        cu_seqlens_q: Tensor,  # [S + 1] int32, sequence i owns rows cu_seqlens_q[i]:cu_seqlens_q[i + 1]
+        max_query_len: int,
+        scale: float,
+        window: int | None,
+    ) -> Tensor:  # [T, H, D]
+        """Causal attention of the last q_i tokens of each sequence over its whole paged context."""
+        ...
+
+    def copy_blocks(
+        self,
+        cache: Tensor,  # [N, ...] or [L, N, ...] per `block_dim`
+        source: Tensor,  # [C] int64 block ids
+        destination: Tensor,  # [C] int64 block ids, distinct
+        block_dim: int,
+    ) -> None:
+        """Copies whole blocks; all sources are read as they were before any destination is written."""
+        ...
+
+    def rms_norm(
+        self,
+        hidden: Tensor,  # [..., width]
+        weight: Tensor,  # [width]
+        eps: float,
+        residual: Tensor | None = None,  # [..., width], added to hidden first
+    ) -> tuple[Tensor, Tensor]:
+        """(hidden + residual) / rms * weight, and hidden + residual itself (Zhang and Sennrich 2019)."""
+        ...
+
+    def rope(
+        self,
+        query: Tensor,  # [T, H, D], rotated in place
+        key: Tensor,  # [T, K, D], rotated in place
+        positions: Tensor,  # [T] int64
+        cos: Tensor,  # [max_position, R / 2] float32, R <= D rotated features
+        sin: Tensor,  # [max_position, R / 2] float32
+    ) -> None:
+        """Rotary position embedding, feature i paired with i + R / 2 (Su et al. 2021, GPT-NeoX order)."""
+        ...
+
+    def silu_mul(
+        self,
+        gate_up: Tensor,  # [T, 2 * width], gates first
+    ) -> Tensor:  # [T, width]
+        """silu(gate) * up (Shazeer 2020)."""
+        ...
+
+    def linear(
+        self,
+        hidden: Tensor,  # [T, in]
+        weight: Tensor,  # [out, in]
+        bias: Tensor | None,  # [out]
+    ) -> Tensor:  # [T, out]
+        """hidden @ weight.T + bias."""
+        ...
