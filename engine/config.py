@@ -22,7 +22,7 @@ class EngineConfig:
     kernels: which implementation of the operations runs; "auto" takes the fastest for the device.
     block_size: tokens per KV block.
     num_blocks: size of the pool, the null block included; None sizes it from `kv_memory`.
-    kv_memory: bytes for the pool (an int), or a share of the free memory (a float in (0, 1]); ignored if num_blocks is given.
+    kv_memory: bytes for the pool (an int), or a share of the free memory (a float in (0, 1]); num_blocks wins over it.
     max_num_seqs: most sequences that run in one step.
     max_num_batched_tokens: most tokens that one step computes.
     max_model_len: longest prompt plus reply, in tokens; None takes the model's own window.

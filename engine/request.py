@@ -20,7 +20,7 @@ class SamplingParams:
     top_k: draw from the k most likely tokens; 0 is all.
     top_p: draw from the smallest set of tokens whose probabilities reach p (nucleus sampling, Holtzman et al. 2019).
     min_p: drop tokens less likely than min_p times the most likely one.
-    repetition_penalty: divides positive and multiplies negative logits of tokens in prompt or reply (Keskar et al. 2019).
+    repetition_penalty: divides positive, multiplies negative logits of tokens in prompt or reply (Keskar et al. 2019).
     presence_penalty, frequency_penalty: subtracted once, and once per occurrence, for tokens of the reply.
     max_tokens: longest reply; None is what the window holds.
     n: replies to this prompt; reply i draws with seed + i.

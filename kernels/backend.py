@@ -1,6 +1,6 @@
 """The operations that a model needs, as one interface with three implementations.
 
-`reference` is plain torch with float32 accumulation and is the truth; `cpu` and `gpu` are fast and are compared with it.
+`reference` is plain torch with float32 accumulation and is the truth; `cpu` and `gpu` are fast and compared with it.
 The layout inside a block belongs to the backend: callers ask `kv_block_shapes` and never index into a block themselves.
 """
 
@@ -45,7 +45,7 @@ class Backend(Protocol):
         scale: float,
         window: int | None,  # a query sees itself and the window - 1 tokens before it
     ) -> Tensor:  # [S, H, D]
-        """Attention of one query per sequence, which stands at the end of its context (PagedAttention, Kwon et al. 2023)."""
+        """Attention of each sequence's last token over its paged context (PagedAttention, Kwon et al. 2023)."""
         ...
 
     def attention_prefill(
@@ -65,10 +65,9 @@ class Backend(Protocol):
 
     def copy_blocks(
         self,
-        cache: Tensor,  # [N, ...] or [L, N, ...] per `block_dim`
+        cache: Tensor,  # [N, ...] whole blocks along the first dimension
         source: Tensor,  # [C] int64 block ids
         destination: Tensor,  # [C] int64 block ids, distinct
-        block_dim: int,
     ) -> None:
         """Copies whole blocks; all sources are read as they were before any destination is written."""
         ...
