@@ -1,0 +1,24 @@
+"""The CPU backend: each function of `Backend`, fast on a processor.
+
+Keys and values of one block are `[num_kv_heads, block_size, head_dim]`.
+"""
+
+from .attention import attention_decode, attention_prefill
+from .elementwise import rms_norm, rope, silu_mul
+from .kv_cache import copy_blocks, kv_block_shapes, write_kv
+from .linear import linear
+
+name: str = "cpu"
+
+__all__ = [
+    "attention_decode",
+    "attention_prefill",
+    "copy_blocks",
+    "kv_block_shapes",
+    "linear",
+    "name",
+    "rms_norm",
+    "rope",
+    "silu_mul",
+    "write_kv",
+]
