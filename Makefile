@@ -1,0 +1,60 @@
+# Everything a newcomer needs: `make web` and `make test`. Each makes .venv and installs into it the first time.
+
+# The interpreter that makes .venv: Python 3.11 to 3.14.
+PYTHON ?= python3
+# Which build of torch to fetch. Empty is pip's own choice: on Linux the CUDA build of several GB.
+# TORCH=cpu takes the CPU build (200 MB), TORCH=cu130 and the like another CUDA.
+TORCH ?=
+# How many processes run the tests.
+WORKERS ?= 2
+# More options for pytest: make test ARGS="-k cache -x".
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGES := kernels engine app tui
+INSTALLED := $(VENV)/.installed
+LINKED := $(VENV)/src/.linked
+TORCH_INDEX := $(if $(TORCH),--extra-index-url https://download.pytorch.org/whl/$(TORCH))
+
+.PHONY: help web test install lint format clean
+.DEFAULT_GOAL := help
+
+help: ## Show what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+
+web: $(INSTALLED) ## Start a chat (until the browser page is there: prompts in the terminal)
+	@echo "The browser page comes with a later version. Until then: type a prompt and press Enter; Ctrl-D ends."
+	@$(BIN)/paged-chat ask
+
+test: $(INSTALLED) ## Run the tests
+	$(BIN)/pytest -n $(WORKERS) $(ARGS)
+
+install: $(INSTALLED) ## Make .venv and install into it
+
+lint: $(INSTALLED) $(LINKED) ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p paged_chat
+	$(BIN)/mypy tests
+
+format: $(INSTALLED) ## Format the code and mend what ruff can
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+clean: ## Remove .venv and every cache (models and chats stay)
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find $(PACKAGES) tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || \
+	    { echo "paged-chat needs Python 3.11 to 3.14; $(PYTHON) isn't. Name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(TORCH_INDEX) --editable '.[test]'
+	@touch $@
+
+# mypy doesn't see through setuptools' editable finder; these links lay the packages out as they are imported.
+$(LINKED): Makefile $(INSTALLED)
+	mkdir -p $(VENV)/src/paged_chat
+	for package in $(PACKAGES); do ln -sfn ../../../$$package $(VENV)/src/paged_chat/$$package; done
+	@touch $@

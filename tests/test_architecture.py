@@ -1,0 +1,245 @@
+"""The layers of the design, read from the source: an arrow that isn't allowed fails here."""
+
+import ast
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("kernels", "engine", "app", "tui")
+
+# What a package may import of ours. `app` and `tui` see of the layer below only the modules named here.
+ALLOWED_PACKAGES = {
+    "kernels": {"kernels"},
+    "engine": {"engine", "kernels"},
+    "app": {"app", "engine"},
+    "tui": {"tui", "app"},
+}
+# `paged_chat.engine` exports the names that make up its interface; these of its modules are public beside it:
+# errors and progress (values that a command needs before the engine, and so torch, is imported), the model catalogue,
+# and the file helpers that keep a home folder's contents whole.
+PUBLIC_ENGINE_MODULES = {
+    "paged_chat.engine",
+    "paged_chat.engine.config",
+    "paged_chat.engine.errors",
+    "paged_chat.engine.progress",
+    "paged_chat.engine.request",
+    "paged_chat.engine.model.catalog",
+}
+# Heavy or layer-bound libraries, and the folders (or files) that may import them.
+BOUND_LIBRARIES = {
+    "torch": ("kernels", "engine"),
+    "triton": ("kernels",),
+    "numba": ("kernels",),
+    "transformers": ("engine/model", "engine/text"),
+    "gguf": ("engine/model", "engine/text"),
+    "tokenizers": ("engine/model", "engine/text"),
+    "safetensors": ("engine/model",),
+    "jinja2": ("engine/text",),
+    "sqlite_utils": ("app",),
+    "gradio": ("app/web",),
+    "fastapi": ("app/web", "app/api"),
+    "textual": ("tui",),
+    "typer": ("app", "tui"),
+    "rich": ("app", "tui"),
+}
+# The hard logic, which tests in milliseconds because nothing in it needs torch.
+TORCH_FREE = (
+    "engine/batch.py",
+    "engine/cache",
+    "engine/config.py",
+    "engine/errors.py",
+    "engine/progress.py",
+    "engine/request.py",
+    "engine/scheduler.py",
+    "engine/sequence.py",
+)
+HOLDS_TENSORS = {"engine/cache/kv_cache.py", "engine/cache/tiers.py"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, and where: `line` of `path`, relative to the root."""
+
+    path: str
+    line: int
+    module: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} imports {self.module}"
+
+
+def _module_name(path: Path) -> str:
+    """The name under which a file of ours is imported."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(("paged_chat", *(parts[:-1] if parts[-1] == "__init__" else parts)))
+
+
+def _is_ours(module: str) -> bool:
+    relative = Path(*module.split(".")[1:]) if module.startswith("paged_chat.") else None
+    return relative is not None and ((ROOT / relative).is_dir() or (ROOT / relative).with_suffix(".py").is_file())
+
+
+def imports_of(path: Path, source: str | None = None) -> Iterator[Import]:
+    """Every import in a file, those inside functions and under TYPE_CHECKING too, relative ones resolved.
+
+    `from package import module` counts as an import of package.module where that is a module of ours.
+    """
+    place = path.relative_to(ROOT).as_posix()
+    package = _module_name(path).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+    for node in ast.walk(ast.parse(source if source is not None else path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(place, node.lineno, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *(node.module.split(".") if node.module else [])])
+            submodules = [f"{module}.{alias.name}" for alias in node.names if _is_ours(f"{module}.{alias.name}")]
+            for name in submodules or [module]:
+                yield Import(place, node.lineno, name)
+
+
+def source_files() -> list[Path]:
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+ALL_IMPORTS = [found for path in source_files() for found in imports_of(path)]
+
+
+def _is_under(path: str, folders: tuple[str, ...]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def arrow_fault(found: Import) -> str | None:
+    """Why an import isn't allowed, or None where it is."""
+    importer, library = found.path.split("/")[0], found.module.split(".")[0]
+    if library in PACKAGES:
+        return f"bare {library}: write paged_chat.{library}"
+    if library == "paged_chat":
+        imported = found.module.split(".")[1]
+        if imported not in ALLOWED_PACKAGES[importer]:
+            return f"{importer} may import only {', '.join(sorted(ALLOWED_PACKAGES[importer]))}"
+        if importer == "app" and imported == "engine" and found.module not in PUBLIC_ENGINE_MODULES:
+            return "app may import only the engine's public modules"
+    folders = BOUND_LIBRARIES.get(library)
+    if folders is not None and not _is_under(found.path, folders):
+        return f"{library} belongs under {', '.join(folders)}"
+    tensor_library = library in ("torch", "kernels") or found.module.startswith("paged_chat.kernels")
+    if tensor_library and _is_under(found.path, TORCH_FREE) and found.path not in HOLDS_TENSORS:
+        return "this module must stay free of torch"
+    return None
+
+
+def test_every_import_follows_the_layers():
+    faults = [f"{found}: {fault}" for found in ALL_IMPORTS if (fault := arrow_fault(found))]
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "fault"),
+    [
+        ("kernels/x.py", "from ..engine import errors", "kernels may import only kernels"),
+        ("kernels/x.py", "import paged_chat.engine.errors", "kernels may import only kernels"),
+        ("engine/x.py", "from paged_chat.app import cli", "engine may import only engine, kernels"),
+        ("engine/x.py", "import kernels", "bare kernels: write paged_chat.kernels"),
+        ("engine/x.py", "def f():\n    from engine.errors import PagedChatError", "bare engine"),
+        ("engine/x.py", "import transformers", "transformers belongs under engine/model, engine/text"),
+        ("engine/cache/x.py", "import torch", "this module must stay free of torch"),
+        ("engine/scheduler.py", "from ..kernels import reference", "this module must stay free of torch"),
+        ("app/x.py", "from paged_chat.tui import app", "app may import only app, engine"),
+        (
+            "app/x.py",
+            "from paged_chat.engine.scheduler import Scheduler",
+            "app may import only the engine's public modules",
+        ),
+        ("app/x.py", "import torch", "torch belongs under kernels, engine"),
+        ("app/x.py", "import gradio as gr", "gradio belongs under app/web"),
+        ("tui/x.py", "from paged_chat.engine import Engine", "tui may import only app, tui"),
+    ],
+)
+def test_a_forbidden_arrow_is_found(path, source, fault):
+    # The files needn't exist: only their place counts.
+    [found] = [f for f in map(arrow_fault, imports_of(ROOT / path, source)) if f]
+    assert fault in found
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("engine/model/x.py", "import torch, transformers, gguf"),
+        ("engine/cache/kv_cache.py", "import torch\nfrom ...kernels.backend import Backend"),
+        (
+            "app/x.py",
+            "from paged_chat.engine import Engine\nfrom paged_chat.engine.errors import PagedChatError",
+        ),
+        ("app/web/page.py", "import gradio"),
+        ("tui/x.py", "from paged_chat.app import cli\nimport textual"),
+    ],
+)
+def test_an_allowed_arrow_passes(path, source):
+    assert [fault for found in imports_of(ROOT / path, source) if (fault := arrow_fault(found))] == []
+
+
+def test_tests_never_import_a_package_by_its_bare_name():
+    found = [found for path in sorted((ROOT / "tests").rglob("*.py")) for found in imports_of(path)]
+    assert [str(i) for i in found if i.module.split(".")[0] in PACKAGES] == []
+
+
+def test_the_root_shadows_no_package():
+    # A module at the root would put the root on the path, and our `kernels` in front of Hugging Face's.
+    assert [path.name for path in ROOT.glob("*.py")] == []
+    pytest_options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert pytest_options["pythonpath"] == ["tests/support"]
+
+
+def test_every_package_folder_is_installed():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    found = {_module_name(path) for package in PACKAGES for path in (ROOT / package).rglob("__init__.py")}
+    assert found == set(listed)
+    with_modules = {_module_name(path.parent / "__init__.py") for path in source_files()}
+    assert with_modules == found, "a folder with modules has no __init__.py"
+
+
+def _python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_hard_logic_imports_no_torch():
+    paths = [path.relative_to(ROOT).as_posix() for path in source_files()]
+    modules = [_module_name(ROOT / p) for p in paths if _is_under(p, TORCH_FREE) and p not in HOLDS_TENSORS]
+    assert len(modules) >= 6
+    assert _python(f"import sys, {', '.join(modules)}; print('torch' in sys.modules)") == "False\n"
+
+
+def test_help_is_instant_and_imports_nothing_heavy():
+    code = """
+import sys
+sys.argv = ["paged-chat", "--help"]
+from paged_chat.app.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+heavy = {"torch", "gradio", "transformers", "numba", "textual", "tokenizers", "numpy", "huggingface_hub"}
+print("HEAVY", sorted(heavy & set(sys.modules)))
+"""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        output = _python(code)
+        times.append(time.perf_counter() - start)
+    assert output.splitlines()[-1] == "HEAVY []"
+    assert "ask" in output
+    # The best of three: other processes on the machine slow a single start down.
+    print(f"paged-chat --help: {min(times):.3f} s")
+    assert min(times) < 0.5
