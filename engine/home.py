@@ -1,0 +1,22 @@
+"""Where models, chats and settings live on this machine."""
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+
+def home() -> Path:
+    """The folder named by PAGED_CHAT_HOME, or the system's place for a user's data; made, and private, when asked for."""
+    chosen = os.environ.get("PAGED_CHAT_HOME")
+    folder = Path(chosen).expanduser() if chosen else Path(platformdirs.user_data_dir("paged-chat", appauthor=False))
+    # Chats are nobody else's to read.
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def models_folder() -> Path:
+    """Downloaded models, and what was prepared from models."""
+    folder = home() / "models"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
