@@ -1,0 +1,65 @@
+"""Tokens in, tokens out: the engine's public names, each imported when it is first used.
+
+Importing this package imports no torch, so a command line or a screen can build its configuration at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .async_engine import AsyncEngine
+    from .cache.block_manager import PrefixProbe
+    from .config import EngineConfig
+    from .engine import Engine
+    from .errors import PagedChatError
+    from .events import BlockEvent, EventKind
+    from .metrics import PoolSnapshot
+    from .progress import LoadProgress
+    from .request import RequestOutput, RequestStats, SampleOutput, SamplingParams, TokenDelta, TokenLogprobs
+    from .text.chat_message import ChatMessage
+
+_MODULES = {
+    "AsyncEngine": "async_engine",
+    "BlockEvent": "events",
+    "ChatMessage": "text.chat_message",
+    "Engine": "engine",
+    "EngineConfig": "config",
+    "EventKind": "events",
+    "LoadProgress": "progress",
+    "PagedChatError": "errors",
+    "PoolSnapshot": "metrics",
+    "PrefixProbe": "cache.block_manager",
+    "RequestOutput": "request",
+    "RequestStats": "request",
+    "SampleOutput": "request",
+    "SamplingParams": "request",
+    "TokenDelta": "request",
+    "TokenLogprobs": "request",
+}
+
+__all__ = [
+    "AsyncEngine",
+    "BlockEvent",
+    "ChatMessage",
+    "Engine",
+    "EngineConfig",
+    "EventKind",
+    "LoadProgress",
+    "PagedChatError",
+    "PoolSnapshot",
+    "PrefixProbe",
+    "RequestOutput",
+    "RequestStats",
+    "SampleOutput",
+    "SamplingParams",
+    "TokenDelta",
+    "TokenLogprobs",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    globals()[name] = value
+    return value

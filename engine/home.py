@@ -7,7 +7,7 @@ import platformdirs
 
 
 def home() -> Path:
-    """The folder named by PAGED_CHAT_HOME, or the system's place for a user's data; made, and private, when asked for."""
+    """The folder named by PAGED_CHAT_HOME, or the system's place for a user's data; made private where it is new."""
     chosen = os.environ.get("PAGED_CHAT_HOME")
     folder = Path(chosen).expanduser() if chosen else Path(platformdirs.user_data_dir("paged-chat", appauthor=False))
     # Chats are nobody else's to read.

@@ -1,0 +1,114 @@
+"""Finds published blocks again: full ones by their hash, any of them through their parent."""
+
+from collections.abc import Sequence
+
+from .block import Block, Parent
+
+
+class PrefixIndex:
+    """The tree of published blocks.
+
+    Always: a full block is in the hash map under its own hash, unless another block with that hash came first
+            (then it isn't published at all);
+            a published block is among the children of its parent, and its parent is a root or published itself.
+    """
+
+    def __init__(self) -> None:
+        self._by_hash: dict[bytes, Block] = {}
+        # Keyed by the first token too: siblings are many where chats part, those that agree in a token are few.
+        self._children: dict[tuple[Parent, int], dict[int, Block]] = {}
+        self._num_children: dict[Block, int] = {}
+        self.num_published = 0
+
+    def find_full(self, parent: Parent, block_hash: bytes, token_ids: Sequence[int]) -> Block | None:
+        """The full block that holds exactly these tokens after exactly this parent.
+
+        Equal hashes alone prove nothing; the tokens and the parent do.
+        """
+        block = self._by_hash.get(block_hash)
+        if block is None or block.parent != parent or block.token_ids != tuple(token_ids):
+            return None
+        return block
+
+    def find_longest(self, parent: Parent, token_ids: Sequence[int]) -> tuple[Block | None, int]:
+        """The child, full or partial, with most leading tokens in common, and how many they are."""
+        best, best_length = None, 0
+        if not token_ids:
+            return best, best_length
+        for block in self._children.get((parent, token_ids[0]), {}).values():
+            length = common_length(block.token_ids, token_ids)
+            if length > best_length:
+                best, best_length = block, length
+                if length == len(token_ids):
+                    break
+        return best, best_length
+
+    def partial_prefixes(self, parent: Parent, token_ids: Sequence[int]) -> list[Block]:
+        """The partial children that hold nothing but a beginning of these tokens."""
+        siblings = self._children.get((parent, token_ids[0]), {}).values()
+        return [
+            block
+            for block in siblings
+            if block.block_hash is None and common_length(block.token_ids, token_ids) == len(block.token_ids)
+        ]
+
+    def hash_is_taken(self, block_hash: bytes) -> bool:
+        return block_hash in self._by_hash
+
+    def has_children(self, block: Block) -> bool:
+        return block in self._num_children
+
+    def add(self, block: Block, parent: Parent, token_ids: Sequence[int], block_hash: bytes | None) -> None:
+        assert not block.is_published, "published a block twice"
+        assert not isinstance(parent, Block) or parent.is_published, "published a block under one that can't be found"
+        block.parent, block.token_ids, block.block_hash = parent, tuple(token_ids), block_hash
+        if block_hash is not None:
+            assert block_hash not in self._by_hash, "two blocks under one hash"
+            self._by_hash[block_hash] = block
+        self._children.setdefault((parent, block.token_ids[0]), {})[block.block_id] = block
+        if isinstance(parent, Block):
+            self._num_children[parent] = self._num_children.get(parent, 0) + 1
+        self.num_published += 1
+
+    def remove(self, block: Block) -> None:
+        parent = block.parent
+        assert parent is not None, "removed a block that isn't published"
+        assert block not in self._num_children, "removed a block whose children would be lost with it"
+        if block.block_hash is not None:
+            del self._by_hash[block.block_hash]
+        key = (parent, block.token_ids[0])
+        del self._children[key][block.block_id]
+        if not self._children[key]:
+            del self._children[key]
+        if isinstance(parent, Block):
+            self._num_children[parent] -= 1
+            if not self._num_children[parent]:
+                del self._num_children[parent]
+        block.parent, block.token_ids, block.block_hash = None, (), None
+        self.num_published -= 1
+
+    def check_integrity(self, blocks: Sequence[Block]) -> None:
+        """Compares hash map, children and blocks with each other; raises AssertionError where they differ."""
+        published = [block for block in blocks if block.is_published]
+        assert len(published) == self.num_published, "the count of published blocks is off"
+        full = {block.block_hash: block for block in published if block.block_hash is not None}
+        assert full == self._by_hash, "the hash map and the blocks disagree"
+        in_children = [block for children in self._children.values() for block in children.values()]
+        assert len(in_children) == len(published), "the index of children and the blocks disagree"
+        counts: dict[Block, int] = {}
+        for block in in_children:
+            parent = block.parent
+            assert parent is not None, f"block {block.block_id} is indexed and not published"
+            assert block.token_ids, f"block {block.block_id} is published and holds nothing"
+            assert block.block_id in self._children[(parent, block.token_ids[0])], "a block is under the wrong parent"
+            if isinstance(parent, Block):
+                assert parent.is_published, f"block {block.block_id} hangs under one that can't be found"
+                assert parent.block_hash is not None, f"block {block.block_id} hangs under a partial one"
+                counts[parent] = counts.get(parent, 0) + 1
+        assert counts == self._num_children, "the counts of children are off"
+
+
+def common_length(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many leading tokens two sequences share."""
+    length = min(len(first), len(second))
+    return next((i for i in range(length) if first[i] != second[i]), length)

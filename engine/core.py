@@ -1,0 +1,288 @@
+"""The engine's loop body: requests in, one step at a time, token deltas out. Tokens only; loading is `Engine`'s."""
+
+import logging
+import os
+import time
+from collections.abc import Sequence as ListOf
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor
+
+from .batch import Batch, build_batch
+from .cache.block import Root
+from .cache.block_manager import BlockManager, PrefixProbe
+from .errors import EmptyPrompt, InvalidParameter, PromptTooLong
+from .events import EventKind, EventLog
+from .metrics import PoolSnapshot
+from .reply import Reply
+from .request import FinishReason, SamplingParams, TokenDelta, TokenLogprobs
+from .sampler import sample
+from .scheduler import ScheduledStep, Scheduler
+from .sequence import Sequence, SequenceStatus
+from .text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+class Runner(Protocol):
+    """What computes a batch; `ModelRunner`, or a stand-in in tests."""
+
+    def execute(self, batch: Batch) -> Tensor: ...  # [num_logits, vocab] float32
+
+
+@dataclass(slots=True)
+class _Request:
+    request_id: str
+    num_samples: int
+    submitted: float  # time.perf_counter()
+    replies: list[Reply] = field(default_factory=list)  # by sample; those that haven't parted yet are missing
+    num_finished: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelLimits:
+    """What the core must know of the model it serves."""
+
+    vocab_size: int
+    max_model_len: int
+    end_token_ids: frozenset[int]
+    key_fields: tuple[str, ...] = field(default=())  # weights fingerprint, dtype and KV format, adapter
+
+
+class EngineCore:
+    """Owns the blocks and every request; one thread calls it.
+
+    Always: a request is in `_requests` until all its samples have ended, and then nothing of it is left.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        manager: BlockManager,
+        limits: ModelLimits,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        block_bytes: int = 0,
+        tokenizer: Tokenizer | None = None,
+        check_every_step: bool = False,
+    ) -> None:
+        self.manager = manager
+        self.scheduler = Scheduler(manager, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
+        self.events: EventLog = manager.events
+        self._runner = runner
+        self._limits = limits
+        # The last token of a reply needs no block: nothing is computed after it.
+        self._max_len = min(limits.max_model_len, manager.max_tokens + 1)
+        self._max_num_seqs = max_num_seqs
+        self._block_bytes = block_bytes
+        self._tokenizer = tokenizer
+        self._check_every_step = check_every_step
+        self._requests: dict[str, _Request] = {}
+        self._ended: list[TokenDelta] = []  # ends that the next step reports
+        self._num_requests = 0
+
+    @property
+    def max_len(self) -> int:
+        """Longest prompt and reply together: the model's window, or the whole pool if that is smaller."""
+        return self._max_len
+
+    @property
+    def has_unfinished(self) -> bool:
+        return bool(self._requests or self._ended)
+
+    def root(self, salt: str) -> Root:
+        return self.manager.hasher.root((*self._limits.key_fields, salt))
+
+    def submit(self, prompt_token_ids: ListOf[int], params: SamplingParams, *, salt: str = "") -> str:
+        """Queues a request and gives its id; nothing is computed before the next step.
+
+        Raises EmptyPrompt, PromptTooLong, or InvalidParameter (an id outside the vocabulary, more samples than
+        places).
+        """
+        token_ids = list(prompt_token_ids)
+        self._check_prompt(token_ids)
+        if params.n > self._max_num_seqs:
+            raise InvalidParameter(
+                f"n is {params.n}, but at most {self._max_num_seqs} replies run at once: "
+                f"ask for fewer, or raise max_num_seqs"
+            )
+        if params.stop and self._tokenizer is None:
+            raise InvalidParameter("stop strings need a tokenizer, and this model has none: use stop_token_ids")
+        self._num_requests += 1
+        request_id = f"r{self._num_requests}"
+        sequence = Sequence(
+            request_id=request_id,
+            params=params,
+            root=self.root(salt),
+            token_ids=token_ids,
+            num_prompt_tokens=len(token_ids),
+            max_len=self._max_len,
+            seed=params.seed if params.seed is not None else int.from_bytes(os.urandom(7), "little"),
+            num_forks=params.n - 1,
+            arrival=self._num_requests,
+        )
+        request = _Request(request_id, params.n, submitted=time.perf_counter())
+        self._requests[request_id] = request
+        self._add_reply(request, sequence)
+        self.scheduler.add(sequence)
+        return request_id
+
+    def _check_prompt(self, token_ids: list[int]) -> None:
+        if not token_ids:
+            raise EmptyPrompt("the prompt is empty: give it at least one token")
+        vocab_size = self._limits.vocab_size
+        if not all(type(token_id) is int and 0 <= token_id < vocab_size for token_id in token_ids):
+            bad = next(t for t in token_ids if not (type(t) is int and 0 <= t < vocab_size))
+            raise InvalidParameter(f"token ids must be whole numbers from 0 to {vocab_size - 1}, not {bad!r}")
+        num_tokens = len(token_ids)
+        if num_tokens >= self._limits.max_model_len:
+            raise PromptTooLong(
+                f"the prompt has {num_tokens} tokens, and the model's window holds {self._limits.max_model_len}, "
+                f"the reply included: shorten the prompt"
+            )
+        if num_tokens > self.manager.max_tokens:
+            raise PromptTooLong(
+                f"the prompt has {num_tokens} tokens and needs {self.manager.blocks_for(num_tokens)} blocks, and the "
+                f"pool has {self.manager.pool.num_blocks - 1} blocks for {self.manager.max_tokens} tokens: shorten "
+                f"the prompt, or raise num_blocks or kv_memory"
+            )
+
+    def step(self) -> list[TokenDelta]:
+        """Computes one batch; gives what came of it, in no particular order of requests.
+
+        A step that raises ends the requests in it with finish_reason "error"; the others go on.
+        """
+        deltas, self._ended = self._ended, []
+        step = self.scheduler.schedule()
+        if step.num_tokens:
+            try:
+                self._run(step, deltas)
+            except Exception as error:
+                logger.exception("a step failed; its requests have ended")
+                deltas += self._fail(step, error)
+        if self._check_every_step:
+            self.check_integrity()
+        return deltas
+
+    def abort(self, request_id: str, *, report: bool = True) -> bool:
+        """Ends a request now and frees its blocks; the next step reports it. False if it has ended already."""
+        request = self._requests.get(request_id)
+        if request is None:
+            return False
+        ends = self._end_all(request, "abort")
+        self._ended += ends if report else []
+        return True
+
+    def probe(self, prompt_token_ids: ListOf[int], *, salt: str = "") -> PrefixProbe:
+        return self.manager.probe(prompt_token_ids, self.root(salt))
+
+    def snapshot(self) -> PoolSnapshot:
+        pool, counters = self.manager.pool, self.manager.counters
+        return PoolSnapshot(
+            num_blocks=pool.num_blocks,
+            block_size=self.manager.block_size,
+            block_bytes=self._block_bytes,
+            num_free=pool.num_empty,
+            num_cached=pool.num_cached,
+            num_referenced=pool.num_referenced,
+            num_shared=pool.num_shared,
+            ref_counts=tuple(block.ref_count for block in pool.blocks),
+            hits=counters.hits,
+            misses=counters.misses,
+            recomputed=counters.recomputed,
+            evictions=pool.num_evictions,
+            copies=counters.copies,
+            preemptions=self.scheduler.num_preemptions,
+            num_running=len(self.scheduler.running),
+            num_waiting=len(self.scheduler.waiting),
+            num_events=self.events.next_number,
+        )
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError, naming what is off, unless every invariant of pool, index and scheduler holds."""
+        self.manager.check_integrity(self.scheduler.running)
+        for sequence in self.scheduler.waiting:
+            assert not sequence.block_table, f"{sequence.request_id} waits and holds blocks"
+        live = {
+            reply.sequence
+            for request in self._requests.values()
+            for reply in request.replies
+            if reply.sequence.status is not SequenceStatus.FINISHED
+        }
+        assert live == {*self.scheduler.running, *self.scheduler.waiting}, "the scheduler and the requests disagree"
+
+    def _run(self, step: ScheduledStep, deltas: list[TokenDelta]) -> None:
+        """Adds to `deltas` as it goes, so that a fault halfway loses no end that was reached before it."""
+        now = time.perf_counter()
+        for sequence in step.num_tokens:
+            self._reply(sequence).mark_started(now)
+        batch, samplers = build_batch(step.num_tokens, step.copies, self.manager.block_size)
+        logits = self._runner.execute(batch)
+        for sequence, num_tokens in step.num_tokens.items():
+            sequence.num_computed_tokens += num_tokens
+            self.manager.publish(sequence)
+        sequences, rows = [], []
+        for row, sequence in enumerate(samplers):
+            family = [sequence, *self._fork(sequence)]
+            sequences += family
+            rows += [row] * len(family)
+        sampled = sample(logits, sequences, rows) if sequences else []
+        for sequence, token in zip(sequences, sampled, strict=True):
+            deltas.append(self._append(sequence, token.token_id, token.logprobs))
+
+    def _fork(self, sequence: Sequence) -> list[Sequence]:
+        children = self.scheduler.fork(sequence)
+        for child in children:
+            self._add_reply(self._requests[sequence.request_id], child).mark_started(time.perf_counter())
+        return children
+
+    def _add_reply(self, request: _Request, sequence: Sequence) -> Reply:
+        reply = Reply(sequence, self._tokenizer, request.submitted)
+        request.replies.append(reply)
+        return reply
+
+    def _append(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None) -> TokenDelta:
+        sequence.token_ids.append(token_id)
+        reply = self._reply(sequence)
+        delta = reply.push(token_id, logprobs, self._end_token_ids(sequence.params))
+        if delta.finish_reason is not None:
+            self._end(self._requests[sequence.request_id], reply, delta)
+        return delta
+
+    def _end_token_ids(self, params: SamplingParams) -> frozenset[int]:
+        own = frozenset() if params.ignore_eos else self._limits.end_token_ids
+        return own.union(params.stop_token_ids) if params.stop_token_ids else own
+
+    def _reply(self, sequence: Sequence) -> Reply:
+        return self._requests[sequence.request_id].replies[sequence.sample]
+
+    def _end(self, request: _Request, reply: Reply, delta: TokenDelta, *, keep_tail: bool = True) -> TokenDelta:
+        self.scheduler.finish(reply.sequence, keep_tail=keep_tail)
+        request.num_finished += 1
+        if request.num_finished == request.num_samples:
+            del self._requests[request.request_id]
+        return delta
+
+    def _end_all(
+        self, request: _Request, reason: FinishReason, error: str | None = None, *, keep_tail: bool = True
+    ) -> list[TokenDelta]:
+        """Ends what still grows; samples that never parted from their prompt end with it, each with a delta."""
+        live = [reply for reply in request.replies if reply.sequence.status is not SequenceStatus.FINISHED]
+        first = request.replies[0].sequence
+        for sample_index in range(1, first.num_forks + 1):
+            live.append(self._add_reply(request, first.fork(sample_index, SequenceStatus.FINISHED)))
+        first.num_forks = 0
+        return [self._end(request, reply, reply.end(reason, error), keep_tail=keep_tail) for reply in live]
+
+    def _fail(self, step: ScheduledStep, error: Exception) -> list[TokenDelta]:
+        message = f"the step that computed this request failed: {type(error).__name__}: {error}"
+        deltas = []
+        for request_id in {sequence.request_id: None for sequence in step.num_tokens}:
+            request = self._requests.get(request_id)
+            if request is not None:  # otherwise it ended in this very step, before the fault
+                deltas += self._end_all(request, "error", message, keep_tail=False)
+                self.events.request_id = request_id
+                self.events.record(EventKind.FAILED)
+        return deltas

@@ -1,0 +1,69 @@
+"""What this machine computes with: its devices, their memory, and what "auto" chooses on it."""
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ..kernels import choose_backend
+from .config import EngineConfig
+from .errors import InvalidParameter
+from .model.loader import choose_device, choose_dtype
+from .model.memory import free_memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A processor or GPU; `free_bytes` is None where the system doesn't say."""
+
+    name: str  # as `EngineConfig.device` takes it
+    description: str
+    free_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedConfig:
+    """What the values "auto" of a configuration become on this machine."""
+
+    device: str
+    dtype: str
+    kernels: str
+
+
+def list_devices() -> list[Device]:
+    """The processor, then each GPU that torch sees."""
+    cpu = torch.device("cpu")
+    instructions = torch.backends.cpu.get_cpu_capability()
+    description = f"{_processor_name()}, {instructions}, {torch.get_num_threads()} threads"
+    devices = [Device(name="cpu", description=description, free_bytes=free_memory(cpu))]
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        devices.append(
+            Device(
+                name=f"cuda:{index}",
+                description=f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB",
+                free_bytes=free_memory(torch.device("cuda", index)),
+            )
+        )
+    return devices
+
+
+def resolve_config(config: EngineConfig) -> ResolvedConfig:
+    """Raises InvalidParameter for a device or kernels that this machine doesn't have."""
+    device = choose_device(config.device)
+    try:
+        backend = choose_backend(config.kernels, device)
+    except ValueError as error:
+        raise InvalidParameter(str(error)) from error
+    return ResolvedConfig(str(device), str(choose_dtype(config.dtype, device)).removeprefix("torch."), backend.name)
+
+
+def _processor_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

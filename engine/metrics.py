@@ -1,0 +1,35 @@
+"""Figures about the pool and the engine at one moment."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSnapshot:
+    """num_free + num_cached + num_referenced == num_blocks - 1, for block 0 is the null block and counts as none.
+
+    hits, misses: prompt tokens reused and computed, each request counted once, at its admission.
+    recomputed: tokens computed again after preemption; neither hit nor miss.
+    """
+
+    num_blocks: int
+    block_size: int
+    block_bytes: int
+    num_free: int  # hold nothing
+    num_cached: int  # nobody holds them now, a hit revives them
+    num_referenced: int  # held by at least one sequence
+    num_shared: int  # held by two or more
+    ref_counts: tuple[int, ...]  # by block id
+    hits: int
+    misses: int
+    recomputed: int
+    evictions: int
+    copies: int  # blocks copied because two continuations parted
+    preemptions: int
+    num_running: int
+    num_waiting: int
+    num_events: int  # recorded since the start
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of prompt tokens that were reused, 0 before the first prompt."""
+        return self.hits / (self.hits + self.misses) if self.hits + self.misses else 0.0

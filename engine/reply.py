@@ -1,0 +1,105 @@
+"""One reply while it grows: its text, its figures, and whether it has ended."""
+
+import time
+
+from .request import FinishReason, RequestStats, TokenDelta, TokenLogprobs
+from .sequence import Sequence
+from .text.detokenizer import Detokenizer
+from .text.stop_strings import StopStrings
+from .text.tokenizer import Tokenizer
+
+
+class Reply:
+    """Turns a sequence's new tokens into text that is never taken back.
+
+    Always: the texts of its deltas joined are its final text; no part of a stop string is in it.
+    """
+
+    def __init__(self, sequence: Sequence, tokenizer: Tokenizer | None, submitted: float) -> None:
+        self.sequence = sequence
+        self._detokenizer = Detokenizer(tokenizer) if tokenizer is not None else None
+        self._stop_strings = StopStrings(sequence.params.stop)
+        self._submitted = submitted
+        self._started: float | None = None
+        self._first_token: float | None = None
+        self._last_token: float | None = None
+
+    def mark_started(self, moment: float) -> None:
+        """The first step that computes its sequence begins."""
+        if self._started is None:
+            self._started = moment
+
+    def push(self, token_id: int, logprobs: TokenLogprobs | None, end_token_ids: frozenset[int]) -> TokenDelta:
+        """Takes the token that was just appended to the sequence; an end token is kept as an id, not as text."""
+        self._last_token = time.perf_counter()
+        self._first_token = self._first_token or self._last_token
+        reason: FinishReason | None = None
+        text, stopped = "", False
+        if token_id in end_token_ids:
+            reason = "stop"
+        elif self._detokenizer is not None:
+            text, stopped = self._show(self._detokenizer.push([token_id]))
+        params = self.sequence.params
+        if stopped:
+            reason = "stop"
+        elif reason is None and (
+            self.sequence.num_generated_tokens == params.max_tokens
+            or len(self.sequence.token_ids) >= self.sequence.max_len
+        ):
+            reason = "length"
+        if reason is not None and not stopped:
+            flushed, found = self._flush()
+            text += flushed
+            reason = "stop" if found else reason
+        return self._delta((token_id,), text, reason, logprobs)
+
+    def end(self, reason: FinishReason, error: str | None = None) -> TokenDelta:
+        """Ends it without a token: stopped by the caller, or failed."""
+        text, _ = self._flush()
+        return self._delta((), text, reason, None, error)
+
+    def _show(self, text: str) -> tuple[str, bool]:
+        visible, stop = self._stop_strings.push(text)
+        return visible, stop is not None
+
+    def _flush(self) -> tuple[str, bool]:
+        """What was held back; it may still complete a stop string."""
+        if self._detokenizer is None:
+            return "", False
+        text, stopped = self._show(self._detokenizer.finish())
+        return (text, True) if stopped else (text + self._stop_strings.finish(), False)
+
+    def _delta(
+        self,
+        token_ids: tuple[int, ...],
+        text: str,
+        reason: FinishReason | None,
+        logprobs: TokenLogprobs | None,
+        error: str | None = None,
+    ) -> TokenDelta:
+        return TokenDelta(
+            self.sequence.request_id,
+            self.sequence.sample,
+            token_ids,
+            text,
+            reason,
+            () if logprobs is None else (logprobs,),
+            self._stats() if reason is not None else None,
+            error,
+        )
+
+    def _stats(self) -> RequestStats:
+        now = time.perf_counter()
+        sequence = self.sequence
+        first, last = self._first_token or now, self._last_token or now
+        num_after_first = sequence.num_generated_tokens - 1
+        return RequestStats(
+            num_prompt_tokens=sequence.num_prompt_tokens,
+            num_cached_tokens=sequence.num_cached_tokens or 0,
+            num_generated_tokens=sequence.num_generated_tokens,
+            num_preemptions=sequence.num_preemptions,
+            queue_ms=((self._started or now) - self._submitted) * 1e3,
+            ttft_ms=(first - self._submitted) * 1e3,
+            total_ms=(last - self._submitted) * 1e3,
+            decode_tokens_per_s=num_after_first / (last - first) if num_after_first > 0 and last > first else 0.0,
+        )

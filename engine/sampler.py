@@ -1,0 +1,118 @@
+"""Draws the next token of each reply from its logits."""
+
+from collections import Counter
+from collections.abc import Sequence as ListOf
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .request import SamplingParams, TokenLogprobs
+from .sequence import Sequence
+
+GREEDY_BELOW = 1e-3
+"""Temperatures under this are taken as 0: rounding in half precision would decide between near-equal tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    token_id: int
+    logprobs: TokenLogprobs | None = None
+
+
+def uniform(seed: int, position: int) -> float:
+    """The number in [0, 1) that belongs to a seed and a position.
+
+    A counter-based generator (Philox, Salmon et al. 2011) has no state to lose: the number is the same whether the
+    reply runs alone, in a batch, or again after preemption.
+    """
+    return float(np.random.Generator(np.random.Philox(key=seed, counter=position)).random())
+
+
+def sample(logits: Tensor, sequences: ListOf[Sequence], rows: ListOf[int]) -> list[SampledToken]:
+    """One token for each sequence from its row of `logits` [num_rows, vocab] (float32); several may share a row.
+
+    Each row is worked on alone, so a reply doesn't depend on its neighbours. The number drawn for a token belongs to
+    the seed and to the token's place in prompt and reply together.
+    """
+    likeliest = logits.argmax(dim=-1).tolist()
+    sampled = []
+    for sequence, row in zip(sequences, rows, strict=True):
+        if _takes_likeliest(sequence.params):
+            token_id = likeliest[row]
+        else:
+            adjusted = _penalise(logits[row], sequence)
+            if sequence.params.temperature < GREEDY_BELOW:
+                token_id = int(adjusted.argmax())
+            else:
+                token_id = _draw(adjusted, sequence.params, uniform(sequence.seed, len(sequence.token_ids)))
+        logprobs = None
+        if sequence.params.logprobs is not None:
+            logprobs = _logprobs(logits[row], token_id, sequence.params.logprobs)
+        sampled.append(SampledToken(token_id, logprobs))
+    return sampled
+
+
+def _takes_likeliest(params: SamplingParams) -> bool:
+    return (
+        params.temperature < GREEDY_BELOW
+        and params.repetition_penalty == 1
+        and params.presence_penalty == 0
+        and params.frequency_penalty == 0
+    )
+
+
+def _penalise(logits: Tensor, sequence: Sequence) -> Tensor:
+    """Repetition counts prompt and reply; presence and frequency count the reply alone."""
+    params = sequence.params
+    if params.repetition_penalty != 1:
+        seen = torch.tensor(sorted(set(sequence.token_ids)), device=logits.device)
+        values = logits[seen]
+        penalised = torch.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
+        logits = logits.index_copy(0, seen, penalised)
+    counts = Counter(sequence.output_token_ids)
+    if counts and (params.presence_penalty != 0 or params.frequency_penalty != 0):
+        token_ids = torch.tensor(list(counts.keys()), device=logits.device)
+        occurrences = torch.tensor(list(counts.values()), device=logits.device, dtype=logits.dtype)
+        penalties = params.presence_penalty + params.frequency_penalty * occurrences
+        logits = logits.index_add(0, token_ids, penalties, alpha=-1)
+    return logits
+
+
+def _draw(logits: Tensor, params: SamplingParams, number: float) -> int:
+    """Inverts the cumulative distribution of what top-k, min-p and top-p leave, in the order of token ids.
+
+    The cuts are made by value, so tokens as likely as the last one kept are kept too, however a sort orders them.
+    """
+    # Subtracting the largest first keeps the smallest temperature from overflowing.
+    scaled = (logits - logits.max()) / params.temperature
+    if 0 < params.top_k < len(scaled):
+        least = torch.topk(scaled, params.top_k).values[-1]
+        scaled = scaled.masked_fill(scaled < least, float("-inf"))
+    probabilities = torch.softmax(scaled, dim=-1)
+    if params.min_p > 0:
+        probabilities = probabilities * (probabilities >= params.min_p * probabilities.max())
+    if params.top_p < 1:
+        probabilities = probabilities * (probabilities >= _nucleus_bound(probabilities, params.top_p))
+    cumulative = torch.cumsum(probabilities, dim=-1, dtype=torch.float64)
+    target = torch.tensor(number, dtype=torch.float64, device=logits.device) * cumulative[-1]
+    return int(torch.searchsorted(cumulative, target, right=True).clamp(max=len(cumulative) - 1))
+
+
+def _nucleus_bound(probabilities: Tensor, top_p: float) -> Tensor:
+    """The smallest probability in the smallest set of tokens that reaches `top_p` of the total."""
+    needed = top_p * probabilities.sum(dtype=torch.float64)
+    # The nucleus is nearly always small: sorting a whole vocabulary costs more than the rest of the draw.
+    for count in (256, len(probabilities)):
+        largest = torch.topk(probabilities, min(count, len(probabilities))).values
+        reached = torch.cumsum(largest, dim=-1, dtype=torch.float64) >= needed
+        if reached[-1]:
+            return largest[int(reached.int().argmax())]
+    return largest[-1]
+
+
+def _logprobs(logits: Tensor, token_id: int, num_top: int) -> TokenLogprobs:
+    logprobs = torch.log_softmax(logits, dim=-1)
+    values, ids = torch.topk(logprobs, min(num_top, len(logprobs)))
+    return TokenLogprobs(token_id, float(logprobs[token_id]), tuple(zip(ids.tolist(), values.tolist(), strict=True)))

@@ -1,0 +1,135 @@
+"""Decides, step by step, which sequences compute how many tokens."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from .cache.block_manager import BlockManager
+from .events import EventKind
+from .sequence import Sequence, SequenceStatus
+
+MAX_STEPS_DEFERRED = 256
+
+
+@dataclass(slots=True)
+class ScheduledStep:
+    """What one step computes: for each sequence, the next `num_tokens` of its tokens."""
+
+    budget: int  # tokens that it may still take on
+    num_tokens: dict[Sequence, int] = field(default_factory=dict)
+    copies: tuple[tuple[int, int], ...] = ()  # (source block, destination block)
+    has_preempted: bool = False
+
+    def add(self, sequence: Sequence, num_tokens: int) -> None:
+        self.num_tokens[sequence] = num_tokens
+        self.budget -= num_tokens
+
+    def drop(self, sequence: Sequence) -> None:
+        self.budget += self.num_tokens.pop(sequence, 0)
+
+
+class Scheduler:
+    """Iteration-level scheduling with chunked prefill (Orca, Yu et al. 2022; Sarathi, Agrawal et al. 2023).
+
+    One step mixes both kinds of work under a token budget, in this order:
+
+    1. sequences that decode, least recently served first, each one token;
+    2. sequences in the middle of their prompt, oldest first, as much as the budget leaves;
+    3. waiting ones in the order they came, as long as blocks, places and budget last. One whose next block another
+       sequence is computing right now steps aside for a bounded number of steps, so that it is computed once.
+
+    When a running sequence can't get the block it needs, the newest running one gives up its own and waits, in its
+    old place in line, to be recomputed.
+
+    Always: waiting is in order of arrival; the running ones' places never exceed max_num_seqs.
+    """
+
+    def __init__(self, manager: BlockManager, *, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+        self.manager = manager
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []  # in order of arrival
+        self._max_num_seqs = max_num_seqs
+        self._max_num_batched_tokens = max_num_batched_tokens
+        self.num_preemptions = 0
+        self._step_number = 0
+
+    @property
+    def has_unfinished(self) -> bool:
+        return bool(self.waiting or self.running)
+
+    def add(self, sequence: Sequence) -> None:
+        self.waiting.append(sequence)
+
+    def schedule(self) -> ScheduledStep:
+        step = ScheduledStep(budget=self._max_num_batched_tokens)
+        self._step_number += 1
+        decodes = [sequence for sequence in self.running if sequence.num_remaining_tokens == 1]
+        prefills = [sequence for sequence in self.running if sequence.num_remaining_tokens > 1]
+        for sequence in sorted(decodes, key=lambda sequence: (sequence.last_step, sequence.order)):
+            self._schedule_running(sequence, step)
+        for sequence in prefills:
+            self._schedule_running(sequence, step)
+        self._admit_waiting(step)
+        step.copies = self.manager.take_copies()
+        for sequence in step.num_tokens:
+            sequence.last_step = self._step_number
+        return step
+
+    def fork(self, parent: Sequence) -> list[Sequence]:
+        """The replies that part from a sequence whose prompt is computed now; they run from here on."""
+        children = [parent.fork(parent.sample + i, SequenceStatus.RUNNING) for i in range(1, parent.num_forks + 1)]
+        parent.num_forks = 0
+        for child in children:
+            self.manager.fork(parent, child)
+            self.running.append(child)
+        self.running.sort(key=lambda sequence: sequence.order)
+        return children
+
+    def finish(self, sequence: Sequence, *, keep_tail: bool = True) -> None:
+        """Takes a sequence out, wherever it stands; its computed blocks stay cached."""
+        if sequence.status is SequenceStatus.RUNNING:
+            self.running.remove(sequence)
+            self.manager.free(sequence, keep_tail=keep_tail)
+        elif sequence.status is SequenceStatus.WAITING:
+            self.waiting.remove(sequence)
+        sequence.status = SequenceStatus.FINISHED
+
+    def _schedule_running(self, sequence: Sequence, step: ScheduledStep) -> None:
+        num_tokens = min(sequence.num_remaining_tokens, step.budget)
+        if num_tokens <= 0:
+            return
+        while sequence.status is SequenceStatus.RUNNING:
+            if self.manager.grow(sequence, num_tokens):
+                step.add(sequence, num_tokens)
+                return
+            self._preempt(self.running[-1], step)
+
+    def _preempt(self, sequence: Sequence, step: ScheduledStep) -> None:
+        step.drop(sequence)
+        step.has_preempted = True
+        self.running.remove(sequence)
+        self.manager.free(sequence)
+        self.manager.events.record(EventKind.PREEMPTED)
+        sequence.status = SequenceStatus.WAITING
+        sequence.num_preemptions += 1
+        self.num_preemptions += 1
+        position = next((i for i, other in enumerate(self.waiting) if other.order > sequence.order), len(self.waiting))
+        self.waiting.insert(position, sequence)
+
+    def _admit_waiting(self, step: ScheduledStep) -> None:
+        if step.has_preempted:
+            return  # what it gave up would be taken right back
+        num_places = self._max_num_seqs - sum(sequence.num_places for sequence in self.running)
+        for sequence in list(self.waiting):
+            if step.budget <= 0 or sequence.num_places > num_places:
+                return
+            if sequence.num_steps_deferred < MAX_STEPS_DEFERRED and self.manager.computed_by_other(sequence):
+                sequence.num_steps_deferred += 1
+                continue
+            if not self.manager.admit(sequence, alone=not self.running):
+                return
+            self.waiting.remove(sequence)
+            sequence.status = SequenceStatus.RUNNING
+            self.running.append(sequence)
+            self.running.sort(key=lambda sequence: sequence.order)
+            num_places -= sequence.num_places
+            step.add(sequence, min(sequence.num_remaining_tokens, step.budget))
