@@ -21,16 +21,19 @@ ALLOWED_PACKAGES = {
     "app": {"app", "engine"},
     "tui": {"tui", "app"},
 }
-# `paged_chat.engine` exports the names that make up its interface; these of its modules are public beside it:
-# errors and progress (values that a command needs before the engine, and so torch, is imported), the model catalogue,
-# and the file helpers that keep a home folder's contents whole.
+# `paged_chat.engine` exports the engine itself. These of its modules are public beside it: values that a command needs
+# before the engine, and so torch, is imported; where things live on disk; what the machine and its kernels can do.
 PUBLIC_ENGINE_MODULES = {
     "paged_chat.engine",
     "paged_chat.engine.config",
     "paged_chat.engine.errors",
+    "paged_chat.engine.events",
+    "paged_chat.engine.hardware",
+    "paged_chat.engine.home",
+    "paged_chat.engine.kernel_check",
+    "paged_chat.engine.model.catalog",
     "paged_chat.engine.progress",
     "paged_chat.engine.request",
-    "paged_chat.engine.model.catalog",
 }
 # Heavy or layer-bound libraries, and the folders (or files) that may import them.
 BOUND_LIBRARIES = {
@@ -55,6 +58,8 @@ TORCH_FREE = (
     "engine/cache",
     "engine/config.py",
     "engine/errors.py",
+    "engine/events.py",
+    "engine/home.py",
     "engine/progress.py",
     "engine/request.py",
     "engine/scheduler.py",
