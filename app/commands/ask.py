@@ -1,9 +1,252 @@
-"""Ask one or more questions and print the replies."""
+"""Ask a model: each prompt is a chat of its own, replies are printed as they come."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-app = typer.Typer(add_completion=False)
+from paged_chat.engine.config import DEFAULT_MODEL, EngineConfig
+from paged_chat.engine.request import SamplingParams, TokenDelta
+
+from ..generation import Answer, StopFlag, run_request, stop_on_interrupt
+from .engine_options import (
+    DeviceOption,
+    DtypeOption,
+    KernelsOption,
+    ModelOption,
+    NumBlocksOption,
+    WeightsOption,
+    from_options,
+    open_engine,
+)
+
+if TYPE_CHECKING:
+    from paged_chat.engine import Engine
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+FROM_STDIN = "-"
+EXIT_INTERRUPTED = 130
 
 
-@app.command()
-def ask() -> None: ...
+@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+def ask(
+    prompts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PROMPT",
+            help="What to ask; - reads one prompt from standard input. Without any, each line typed is one.",
+            show_default=False,
+        ),
+    ] = None,
+    system: Annotated[str | None, typer.Option("--system", "-s", metavar="TEXT", help="System prompt.")] = None,
+    model: ModelOption = DEFAULT_MODEL,
+    n: Annotated[int, typer.Option("-n", metavar="COUNT", help="Replies to each prompt.")] = 1,
+    seed: Annotated[int | None, typer.Option(metavar="SEED", help="Makes sampling repeatable.")] = None,
+    temperature: Annotated[
+        float, typer.Option("--temperature", "-t", metavar="T", help="0 takes the most likely token.")
+    ] = 0.0,
+    top_p: Annotated[float, typer.Option(metavar="P", help="Smallest set of tokens that reach P together.")] = 1.0,
+    top_k: Annotated[int, typer.Option(metavar="K", help="The K most likely tokens; 0 is all.")] = 0,
+    min_p: Annotated[float, typer.Option(metavar="P", help="Drop tokens under P times the most likely one.")] = 0.0,
+    repetition_penalty: Annotated[
+        float, typer.Option(metavar="R", help="Over 1 makes tokens of prompt and reply less likely.")
+    ] = 1.0,
+    presence_penalty: Annotated[
+        float, typer.Option(metavar="A", help="Taken off tokens that the reply has already.")
+    ] = 0.0,
+    frequency_penalty: Annotated[
+        float, typer.Option(metavar="A", help="Taken off for each time that the reply has a token.")
+    ] = 0.0,
+    max_tokens: Annotated[int, typer.Option(metavar="COUNT", help="Longest reply.")] = 512,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Ends the reply before TEXT; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each prompt.")] = False,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+    weights: WeightsOption = "auto",
+    kernels: KernelsOption = "auto",
+    num_blocks: NumBlocksOption = None,
+) -> None:
+    """Ask a model: each prompt is a chat of its own, replies are printed as they come."""
+    params = from_options(
+        lambda: SamplingParams(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            max_tokens=max_tokens,
+            n=n,
+            seed=seed,
+            stop=tuple(stop or ()),
+        )
+    )
+    config = from_options(
+        lambda: EngineConfig(
+            model=model, device=device, dtype=dtype, weights=weights, kernels=kernels, num_blocks=num_blocks
+        )
+    )
+    given = _given_prompts(prompts or [])
+    with open_engine(config) as engine:
+        asker = Asker(engine, params, system, as_json=as_json)
+        if given:
+            for i, prompt in enumerate(given):
+                if not asker.ask(prompt, title=prompt if len(given) > 1 else None, is_first=i == 0):
+                    raise typer.Exit(EXIT_INTERRUPTED)
+        else:
+            for prompt in typed_lines(sys.stdin):
+                # Ctrl-C ends a reply, not the talk: the next prompt is asked for.
+                if not asker.ask(prompt) and not sys.stdin.isatty():
+                    raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _given_prompts(prompts: Sequence[str]) -> list[str]:
+    """The prompts of the command line, with standard input in the place of "-"."""
+    if prompts.count(FROM_STDIN) > 1:
+        raise typer.BadParameter("PROMPT - reads all of standard input, so it can be given only once")
+    given = [sys.stdin.read() if prompt == FROM_STDIN else prompt for prompt in prompts]
+    if not all(prompt.strip() for prompt in given):
+        raise typer.BadParameter("PROMPT must not be empty")
+    return given
+
+
+def typed_lines(source: TextIO) -> Iterator[str]:
+    """Lines that hold something; asked for with a mark where a person types them."""
+    if not source.isatty():
+        yield from (line.rstrip("\n") for line in source if line.strip())
+        return
+    import readline  # noqa: F401  # gives input() its line editing and history
+
+    while True:
+        try:
+            line = input("> ")
+        except EOFError:
+            print()
+            return
+        if line.strip():
+            yield line
+
+
+class Asker:
+    """Puts prompts to one engine and prints what comes back."""
+
+    def __init__(self, engine: Engine, params: SamplingParams, system: str | None, *, as_json: bool) -> None:
+        self._engine = engine
+        self._params = params
+        self._system = system
+        self._as_json = as_json
+
+    def ask(self, prompt: str, title: str | None = None, is_first: bool = True) -> bool:
+        """Prints the replies to one prompt; False when Ctrl-C cut them short (what had come is printed)."""
+        from paged_chat.engine import ChatMessage
+
+        messages = [ChatMessage("system", self._system)] if self._system is not None else []
+        prompt_token_ids = self._engine.encode_chat([*messages, ChatMessage("user", prompt)])
+        printer = None if self._as_json else ReplyPrinter(self._params.n)
+        if printer is not None and title is not None:
+            sys.stdout.write(("" if is_first else "\n") + f"> {title.strip()}\n")
+        with stop_on_interrupt() as stopped:
+            answer = run_request(
+                self._engine,
+                prompt_token_ids,
+                self._params,
+                on_delta=printer.show if printer is not None else lambda _: None,
+                should_stop=stopped,
+            )
+        if printer is not None:
+            printer.finish()
+            self._show_figures(answer, stopped)
+        else:
+            print(json.dumps(self._as_dict(answer), ensure_ascii=False), flush=True)
+        return not stopped.is_set
+
+    def _as_dict(self, answer: Answer) -> dict[str, object]:
+        return {
+            "model": self._engine.model_name,
+            "samples": [
+                {
+                    "index": reply.index,
+                    "text": reply.text,
+                    "token_ids": reply.token_ids,
+                    "finish_reason": reply.finish_reason,
+                }
+                for reply in answer.replies
+            ],
+            "usage": {
+                "prompt_tokens": answer.num_prompt_tokens,
+                "cached_tokens": answer.num_cached_tokens,
+                "completion_tokens": answer.num_completion_tokens,
+            },
+            "timing": {
+                "load_s": self._engine.load_s,
+                "ttft_ms": answer.ttft_ms,
+                "decode_tokens_per_s": answer.decode_tokens_per_s,
+            },
+        }
+
+    def _show_figures(self, answer: Answer, stopped: StopFlag) -> None:
+        """One line under the reply, for people only."""
+        if not sys.stderr.isatty():
+            return
+        figures = [f"{answer.num_prompt_tokens} prompt tokens, {answer.num_cached_tokens} cached"]
+        if answer.ttft_ms is not None:
+            figures.append(f"first token after {answer.ttft_ms:.0f} ms")
+        rate = f" at {answer.decode_tokens_per_s:.0f}/s" if answer.decode_tokens_per_s is not None else ""
+        figures.append(f"{answer.num_completion_tokens} tokens{rate}")
+        if stopped.is_set:
+            figures.append("stopped")
+        typer.secho(f"[{' · '.join(figures)}]", dim=True, err=True)
+
+
+class ReplyPrinter:
+    """Streams the first reply that isn't printed yet and keeps the later ones until their turn.
+
+    With several replies each one is headed by its number, so that what streams side by side reads one after the other.
+    """
+
+    def __init__(self, num_replies: int) -> None:
+        self._texts = [""] * num_replies
+        self._is_finished = [False] * num_replies
+        self._current = 0
+        self._num_written = 0  # characters of the current reply
+        self._write_heading()
+
+    def show(self, delta: TokenDelta) -> None:
+        self._texts[delta.sample] += delta.text
+        self._is_finished[delta.sample] = delta.finish_reason is not None
+        self._write_current()
+        while self._is_finished[self._current] and self._current + 1 < len(self._texts):
+            self._next()
+
+    def finish(self) -> None:
+        """Prints what is still kept, whole or not."""
+        self._write_current()
+        while self._current + 1 < len(self._texts):
+            self._next()
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+
+    def _next(self) -> None:
+        sys.stdout.write("\n\n")
+        self._current += 1
+        self._num_written = 0
+        self._write_heading()
+        self._write_current()
+
+    def _write_heading(self) -> None:
+        if len(self._texts) > 1:
+            sys.stdout.write(f"[{self._current + 1}/{len(self._texts)}] ")
+
+    def _write_current(self) -> None:
+        text = self._texts[self._current]
+        sys.stdout.write(text[self._num_written :])
+        sys.stdout.flush()
+        self._num_written = len(text)

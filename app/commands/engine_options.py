@@ -1,0 +1,62 @@
+"""The options that choose a model and how it runs, the same in every command, and the engine they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from paged_chat.engine.config import DEFAULT_MODEL, DEVICES, DTYPES, KERNELS, WEIGHTS, EngineConfig
+from paged_chat.engine.errors import InvalidParameter
+
+from .progress import load_progress
+
+if TYPE_CHECKING:
+    from paged_chat.engine import Engine
+
+T = TypeVar("T")
+
+ModelOption = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help=f"Catalogue name, folder in Hugging Face layout, .gguf file, or hub id. Default: {DEFAULT_MODEL}.",
+        show_default=False,
+    ),
+]
+DeviceOption = Annotated[str, typer.Option(metavar="DEVICE", help=f"{', '.join(DEVICES)} or cuda:N.")]
+DtypeOption = Annotated[str, typer.Option(metavar="DTYPE", help=f"Of the computation: {', '.join(DTYPES)}.")]
+WeightsOption = Annotated[str, typer.Option(metavar="FORMAT", help=f"Of the linear layers: {', '.join(WEIGHTS)}.")]
+KernelsOption = Annotated[
+    str, typer.Option(metavar="NAME", help=f"Which implementation of the kernels runs: {', '.join(KERNELS)}.")
+]
+NumBlocksOption = Annotated[
+    int | None,
+    typer.Option(metavar="COUNT", help="KV blocks in the pool. Default: as many as fit the memory that is free."),
+]
+
+
+def from_options(build: Callable[[], T]) -> T:
+    """What `build` makes of the options; a value out of range becomes a usage error that names the option."""
+    try:
+        return build()
+    except InvalidParameter as error:
+        field, _, rest = str(error).partition(" ")
+        option = {"n": "-n"}.get(field, "--" + field.replace("_", "-"))
+        raise typer.BadParameter(f"{option} {rest}") from error
+
+
+@contextmanager
+def open_engine(config: EngineConfig) -> Iterator[Engine]:
+    """An engine with its model loaded, the loading shown on stderr where that is a terminal."""
+    # Imports torch, which takes seconds: only once the options are known to be good.
+    from paged_chat.engine import Engine
+
+    with load_progress() as on_progress:
+        engine = Engine(config, on_progress=on_progress)
+    with engine:
+        yield engine

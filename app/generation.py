@@ -1,0 +1,124 @@
+"""One prompt driven to its end on a synchronous engine: deltas out as they come, and the figures of the whole."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Protocol
+
+from paged_chat.engine.errors import StepFailed
+from paged_chat.engine.request import FinishReason, RequestStats, SamplingParams, TokenDelta
+
+
+class StepEngine(Protocol):
+    """The part of `Engine` that a request needs."""
+
+    def submit(self, prompt_token_ids: Sequence[int], params: SamplingParams, *, salt: str = "") -> str: ...
+    def step(self) -> Sequence[TokenDelta]: ...
+    def abort(self, request_id: str) -> object: ...
+
+
+@dataclass(slots=True)
+class Reply:
+    """One reply as far as it has come; `finish_reason` is None until its last token."""
+
+    index: int
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    stats: RequestStats | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """All replies to one prompt; times in milliseconds of wall clock, None where there was no token to time."""
+
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    replies: tuple[Reply, ...]
+    ttft_ms: float | None
+    total_ms: float
+    decode_tokens_per_s: float | None  # over all replies, after the first token of each
+
+    @property
+    def num_completion_tokens(self) -> int:
+        return sum(len(reply.token_ids) for reply in self.replies)
+
+
+def run_request(
+    engine: StepEngine,
+    prompt_token_ids: Sequence[int],
+    params: SamplingParams,
+    on_delta: Callable[[TokenDelta], None] = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Answer:
+    """Submits one prompt and steps the engine until every reply is whole, or `should_stop` says so.
+
+    Stopped replies keep what they have and end with "abort". Raises StepFailed where the engine couldn't go on.
+    """
+    start = time.perf_counter()
+    first_token = None
+    request_id = engine.submit(prompt_token_ids, params)
+    replies = [Reply(index) for index in range(params.n)]
+    is_aborted = False
+    try:
+        while any(reply.finish_reason is None for reply in replies):
+            if not is_aborted and should_stop():
+                # The next step computes nothing for it, and reports how each reply ended.
+                engine.abort(request_id)
+                is_aborted = True
+            for delta in engine.step():
+                if delta.request_id != request_id:
+                    continue
+                if delta.error is not None:
+                    raise StepFailed(delta.error)
+                reply = replies[delta.sample]
+                reply.text += delta.text
+                reply.token_ids += delta.token_ids
+                reply.finish_reason, reply.stats = delta.finish_reason, delta.stats
+                if first_token is None and delta.token_ids:
+                    first_token = time.perf_counter()
+                on_delta(delta)
+    finally:
+        # Whatever interrupts this, the blocks go back to the pool.
+        if any(reply.finish_reason is None for reply in replies):
+            engine.abort(request_id)
+    end = time.perf_counter()
+    num_decoded = sum(max(0, len(reply.token_ids) - 1) for reply in replies)
+    return Answer(
+        num_prompt_tokens=len(prompt_token_ids),
+        num_cached_tokens=next((reply.stats.num_cached_tokens for reply in replies if reply.stats), 0),
+        replies=tuple(replies),
+        ttft_ms=None if first_token is None else (first_token - start) * 1e3,
+        total_ms=(end - start) * 1e3,
+        decode_tokens_per_s=num_decoded / (end - first_token) if first_token is not None and num_decoded else None,
+    )
+
+
+class StopFlag:
+    """Says whether Ctrl-C was pressed."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def __call__(self) -> bool:
+        return self.is_set
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[StopFlag]:
+    """Inside, the first Ctrl-C sets the flag, so that a step isn't torn apart; the second raises KeyboardInterrupt."""
+    flag = StopFlag()
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        if flag.is_set:
+            raise KeyboardInterrupt
+        flag.is_set = True
+
+    previous = signal.signal(signal.SIGINT, handle)
+    try:
+        yield flag
+    finally:
+        signal.signal(signal.SIGINT, previous)
