@@ -1,0 +1,76 @@
+"""A tokenizer that reads shielded text (see control_tokens.py)."""
+
+import json
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, normalizers
+
+from ..errors import ModelFileInvalid
+from .control_tokens import Shield
+
+
+class ShieldedTokenizer:
+    """A copy of a tokenizer that reads stand-ins as the characters they stand for, once control tokens are cut out.
+
+    tokenizers cuts added tokens out of the text first and normalises the rest, so that is where stand-ins turn back;
+    all else about the text (prefix spaces, words across a stand-in) stays as it is.
+    """
+
+    def __init__(self, original: tokenizers.Tokenizer, shield: Shield) -> None:
+        """Raises ModelFileInvalid where the vocabulary itself makes a control token out of plain text."""
+        self.shield = shield
+        spec = original.to_str()
+        control_texts = shield.control_tokens.texts
+        added = original.get_added_tokens_decoder().values()
+        self._copy = _shielded(spec, shield)
+        if self._forged() or any(token.normalized for token in added if token.content in control_texts):
+            self._copy = _shielded(_without_ways_to_forge(spec, control_texts), shield)
+        if forged := self._forged():
+            raise ModelFileInvalid(
+                f"this model's tokenizer makes the control token {forged} out of plain text, "
+                "so a message that contains it can't be kept apart from the chat's own structure"
+            )
+        self.splice_id = self._copy.token_to_id(shield.splice_mark)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids; a splice mark is `splice_id`, an id that the original doesn't have."""
+        token_ids: list[int] = self._copy.encode(text, add_special_tokens=False).ids
+        return token_ids
+
+    def _forged(self) -> str | None:
+        """A control token that comes out of its own shielded text, alone or between words."""
+        for text in sorted(self.shield.control_tokens.texts):
+            token_id = self._copy.token_to_id(text)
+            covered = self.shield.cover(text)
+            if any(token_id in self.encode(around) for around in (covered, f"a{covered}a", f"a {covered} a")):
+                return text
+        return None
+
+
+def _shielded(spec: str, shield: Shield) -> tokenizers.Tokenizer:
+    copy = tokenizers.Tokenizer.from_str(spec)
+    steps = [normalizers.Replace(stand_in, real) for real, stand_in in shield.stand_ins.items()]
+    if copy.normalizer is not None:
+        steps.append(copy.normalizer)
+    copy.normalizer = normalizers.Sequence(steps)
+    copy.add_special_tokens([AddedToken(shield.splice_mark, normalized=False, special=True)])
+    return copy
+
+
+def _without_ways_to_forge(spec: str, control_texts: frozenset[str]) -> str:
+    """The tokenizer.json without what can make a control token of text that has been normalised."""
+    content: dict[str, Any] = json.loads(spec)
+    for token in content["added_tokens"]:
+        if token["content"] in control_texts:
+            token["normalized"] = False
+    model = content["model"]
+    if "merges" in model:
+        # Merges that were derived from a SentencePiece vocabulary may lead to its control tokens, which SentencePiece
+        # itself never makes from text.
+        model["merges"] = [merge for merge in model["merges"] if _merged(merge) not in control_texts]
+    return json.dumps(content)
+
+
+def _merged(merge: str | list[str]) -> str:
+    return merge.replace(" ", "", 1) if isinstance(merge, str) else "".join(merge)
