@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from paged_chat.engine import ChatMessage
 from paged_chat.engine.config import DEFAULT_MODEL, EngineConfig
 from paged_chat.engine.request import SamplingParams, TokenDelta
 
@@ -146,8 +147,6 @@ class Asker:
 
     def ask(self, prompt: str, title: str | None = None, is_first: bool = True) -> bool:
         """Prints the replies to one prompt; False when Ctrl-C cut them short (what had come is printed)."""
-        from paged_chat.engine import ChatMessage
-
         messages = [ChatMessage("system", self._system)] if self._system is not None else []
         prompt_token_ids = self._engine.encode_chat([*messages, ChatMessage("user", prompt)])
         printer = None if self._as_json else ReplyPrinter(self._params.n)

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.request import FinishReason, RequestStats, SamplingParams, TokenDelta
 
 
@@ -32,6 +33,7 @@ class ScriptedEngine:
         self.submitted: list[tuple[list[int], SamplingParams]] = []
         self.chats: list[list[tuple[str, str]]] = []
         self.aborted: list[str] = []
+        self.configs: list[EngineConfig] = []
         self.before_step: Callable[[], None] = lambda: None
         self._scripts: deque[tuple[list[list[str]], str | None]] = deque()
         self._running: list[_Running] = []
@@ -78,8 +80,8 @@ class ScriptedEngine:
         deltas = [
             delta
             for running in self._running
-            for sample, words in enumerate(running.words)
-            if words is not None and (delta := self._say(running, sample)) is not None
+            for sample in range(len(running.words))
+            if (delta := self._say(running, sample)) is not None
         ]
         self._running = [r for r in self._running if not r.is_aborted and any(r.words)]
         return deltas

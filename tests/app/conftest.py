@@ -1,0 +1,52 @@
+"""The command line, run in this process."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from paged_chat.app import cli
+from paged_chat.app.commands import ask, bench
+from paged_chat.engine.config import EngineConfig
+from scripted_engine import ScriptedEngine
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+RunCli = Callable[..., Ended]
+
+
+@pytest.fixture
+def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunCli:
+    def run(*arguments: str) -> Ended:
+        monkeypatch.setattr("sys.argv", ["paged-chat", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        written = capsys.readouterr()
+        return Ended(int(ended.value.code or 0), written.out, written.err)
+
+    return run
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
+    """The engine that `ask` and `bench` get instead of a real one; `configs` tells what they asked for."""
+    engine = ScriptedEngine()
+
+    @contextmanager
+    def open_engine(config: EngineConfig) -> Iterator[ScriptedEngine]:
+        engine.configs.append(config)
+        yield engine
+
+    monkeypatch.setattr(ask, "open_engine", open_engine)
+    monkeypatch.setattr(bench, "open_engine", open_engine)
+    return engine

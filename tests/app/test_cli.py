@@ -1,0 +1,75 @@
+"""The command line itself: finding commands, help, version, exit codes."""
+
+import os
+from importlib.metadata import version
+
+import pytest
+
+from paged_chat.app import cli
+from paged_chat.engine.errors import ModelNotFound
+
+COMMANDS = ("ask", "bench", "doctor", "models")
+
+
+def test_help_lists_each_command_with_its_summary(run_cli):
+    ended = run_cli("--help")
+    assert ended.code == 0
+    for name in COMMANDS:
+        [line] = [line for line in ended.out.splitlines() if line.strip().startswith(f"{name} ")]
+        assert len(line.split()) > 3, f"{name} has no summary"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_summary_is_the_first_line_of_the_commands_own_help(run_cli, name):
+    summary = cli.summary_of(cli.command_entry_points()[name])
+    assert " ".join(run_cli(name, "--help").out.split()).find(summary) > 0
+
+
+def test_without_a_command_the_help_is_shown(run_cli):
+    ended = run_cli()
+    assert ended.code == 2
+    assert "Commands:" in ended.out + ended.err
+
+
+def test_the_version_is_the_packages(run_cli):
+    assert run_cli("--version").out == f"paged-chat {version('paged-chat')}\n"
+
+
+def test_an_unknown_command_suggests_the_nearest(run_cli):
+    ended = run_cli("bnech")
+    assert ended.code == 2
+    assert "No such command 'bnech'. Did you mean 'bench'?" in ended.err
+
+
+def test_an_unknown_option_is_a_usage_error(run_cli):
+    ended = run_cli("ask", "--temprature", "1", "hello")
+    assert ended.code == 2
+    assert "No such option: --temprature" in ended.err
+
+
+def test_home_is_where_the_engine_looks(run_cli, scripted, tmp_path, monkeypatch):
+    scripted.enqueue("yes")
+    run_cli("--home", str(tmp_path / "elsewhere"), "ask", "hello")
+    assert os.environ["PAGED_CHAT_HOME"] == str(tmp_path / "elsewhere")
+
+
+def test_an_error_is_one_sentence_on_stderr(run_cli, scripted):
+    def fail():
+        raise ModelNotFound("there is no model 'x'; `paged-chat models list` shows those there are")
+
+    scripted.before_step = fail
+    scripted.enqueue("never said")
+    ended = run_cli("ask", "hello")
+    assert ended.code == 1
+    assert ended.err == "Error: there is no model 'x'; `paged-chat models list` shows those there are\n"
+    assert "Traceback" not in ended.out + ended.err
+
+
+def test_a_fault_of_ours_keeps_its_traceback(scripted, monkeypatch):
+    def fail():
+        raise AssertionError("released a block nobody holds")
+
+    scripted.before_step = fail
+    monkeypatch.setattr("sys.argv", ["paged-chat", "ask", "hello"])
+    with pytest.raises(AssertionError, match="released a block nobody holds"):
+        cli.main()
