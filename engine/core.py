@@ -271,8 +271,10 @@ class EngineCore:
         """Ends what still grows; samples that never parted from their prompt end with it, each with a delta."""
         live = [reply for reply in request.replies if reply.sequence.status is not SequenceStatus.FINISHED]
         first = request.replies[0].sequence
-        for sample_index in range(1, first.num_forks + 1):
-            live.append(self._add_reply(request, first.fork(sample_index, SequenceStatus.FINISHED)))
+        live += [
+            self._add_reply(request, first.fork(sample_index, SequenceStatus.FINISHED))
+            for sample_index in range(1, first.num_forks + 1)
+        ]
         first.num_forks = 0
         return [self._end(request, reply, reply.end(reason, error), keep_tail=keep_tail) for reply in live]
 

@@ -7,8 +7,9 @@ from .cache.block_manager import BlockManager, PrefixProbe
 from .cache.kv_cache import KVCache, block_bytes
 from .config import EngineConfig
 from .core import EngineCore, ModelLimits
-from .errors import ChatTemplateInvalid, EngineClosed, InvalidParameter, StepFailed, TokenizerMissing
+from .errors import EngineClosed, InvalidParameter, StepFailed, TokenizerMissing
 from .events import BlockEvent, EventLog
+from .home import prepared_folder
 from .metrics import PoolSnapshot
 from .model.loader import LoadedModel, load_model
 from .model.model_runner import ModelRunner
@@ -17,8 +18,8 @@ from .pool_size import choose_num_blocks
 from .progress import OnProgress, ignore_progress
 from .request import RequestOutput, SamplingParams, TokenDelta
 from .text.chat_message import ChatMessage
-from .text.loader import load_text
-from .text.tokenizer import Tokenizer
+from .text.chat_template import ChatTemplate
+from .text.tokenizer import Tokenizer, load_tokenizer
 
 
 class Engine:
@@ -35,7 +36,9 @@ class Engine:
         started = time.perf_counter()
         self.config = config or EngineConfig()
         self._model = load_model(self.config, on_progress)
-        self._tokenizer, self._chat_template = load_text(self._model.tokenizer_source, self._model.cache_folder)
+        source = self._model.tokenizer_source
+        self._tokenizer = load_tokenizer(source, prepared_folder(source), on_progress)
+        self._chat_template = ChatTemplate(self._tokenizer) if self._tokenizer is not None else None
         self._held_deltas: list[TokenDelta] = []
         self._core: EngineCore | None = self._build_core(self._model)
         self.load_s = time.perf_counter() - started
@@ -62,7 +65,7 @@ class Engine:
     ) -> list[RequestOutput]:
         """Runs all prompts together; gives their outputs in the prompts' order.
 
-        prompts: token ids, or text that is encoded as it stands (see `encode_chat` for chats).
+        prompts: token ids, or raw text for the model to continue (`encode_chat` makes ids of a chat).
         params: one for all, or one for each prompt.
         salt: prompts share KV only with those of the same salt.
 
@@ -75,7 +78,7 @@ class Engine:
         builders: dict[str, OutputBuilder] = {}
         try:
             for prompt, own in zip(prompts, each, strict=True):
-                token_ids = self.encode(prompt) if isinstance(prompt, str) else prompt
+                token_ids = self.tokenizer.encode_prompt(prompt) if isinstance(prompt, str) else prompt
                 request_id = core.submit(token_ids, own, salt=salt)
                 builders[request_id] = OutputBuilder(request_id, own.n)
             while not all(builder.is_whole for builder in builders.values()):
@@ -138,12 +141,16 @@ class Engine:
     def tokenizer(self) -> Tokenizer:
         """Raises TokenizerMissing for a model folder without one."""
         if self._tokenizer is None:
-            raise TokenizerMissing(
-                f"the model {self.model_name} has no tokenizer: add its tokenizer.json, or use token ids"
-            )
+            raise self._tokenizer_missing()
         return self._tokenizer
 
+    def _tokenizer_missing(self) -> TokenizerMissing:
+        return TokenizerMissing(
+            f"the model {self.model_name} has no tokenizer: add its tokenizer.json, or use token ids"
+        )
+
     def encode(self, text: str) -> list[int]:
+        """Token ids of a text in which nothing is a control token."""
         return self.tokenizer.encode(text)
 
     def decode(self, token_ids: ListOf[int]) -> str:
@@ -154,12 +161,14 @@ class Engine:
 
         Raises TokenizerMissing, and ChatTemplateInvalid where the model has no template or it refuses the messages.
         """
-        tokenizer = self.tokenizer
+        return self.chat_template.encode_chat(messages)
+
+    @property
+    def chat_template(self) -> ChatTemplate:
+        """Raises TokenizerMissing for a model folder without tokenizer."""
         if self._chat_template is None:
-            raise ChatTemplateInvalid(
-                f"the model {self.model_name} has no chat template: choose a chat model, or use token ids"
-            )
-        return self._chat_template.encode_chat(messages, tokenizer)
+            raise self._tokenizer_missing()
+        return self._chat_template
 
     # Figures
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import platformdirs
+import xxhash
 
 
 def home() -> Path:
@@ -20,3 +21,9 @@ def models_folder() -> Path:
     folder = home() / "models"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
+
+
+def prepared_folder(source: Path) -> Path:
+    """What was made once from a model's files and is kept: its converted tokenizer, its weights as they are used."""
+    path = source.absolute()
+    return models_folder() / "prepared" / f"{path.stem}-{xxhash.xxh3_64_hexdigest(str(path).encode())}"
