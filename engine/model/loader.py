@@ -1,5 +1,6 @@
 """A model ready to compute: found, read, checked, in the wanted dtype on the wanted device."""
 
+import mmap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +15,14 @@ from .catalog import ModelSource, resolve
 from .config import ModelConfig
 from .decoder import Decoder
 from .fields import read_json
+from .gguf import GgufSource
+from .gguf_config import config_from_gguf
+from .gguf_file import GgufFile
 from .hf_config import config_from_hf
 from .memory import check_fits
+from .prepared import open_prepared, write_prepared
 from .safetensors import SafetensorsSource, weight_files
-from .weights import DecoderWeights, FusedTensor, check_tensors, fuse, fused_tensors
+from .weights import DecoderWeights, FusedTensor, TensorSource, check_tensors, fuse, fused_tensors
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -55,7 +60,8 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
     except ValueError as error:
         raise InvalidParameter(str(error)) from error
     source = resolve(config.model, on_progress)
-    model_config, weights, fingerprint = _load_folder(source, dtype, device, on_progress)
+    load = _load_folder if source.kind == "folder" else _load_gguf
+    model_config, weights, weights_fingerprint = load(source, dtype, device, on_progress)
     window = min(config.max_model_len or model_config.max_position, model_config.max_position)
     return LoadedModel(
         name=source.name,
@@ -64,7 +70,7 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
         backend=backend,
         device=device,
         dtype=dtype,
-        fingerprint=fingerprint,
+        fingerprint=weights_fingerprint,
         tokenizer_source=source.path,
         context_window=window,
     )
@@ -103,23 +109,49 @@ def _load_folder(
     tensors = SafetensorsSource(source.path)
     fused = fused_tensors(model_config)
     check_tensors(tensors, fused)
+    _check_memory(source, fused, dtype, device)
+    # Nothing is prepared: these files map as they are, and joining q, k and v costs less than reading them.
+    weights = _fused_on(device, model_config, tensors, fused, dtype, on_progress)
+    return model_config, weights, fingerprint(model_config, digest(weight_files(source.path)))
+
+
+def _load_gguf(
+    source: ModelSource, dtype: torch.dtype, device: torch.device, on_progress: OnProgress
+) -> tuple[ModelConfig, DecoderWeights, bytes]:
+    file = GgufFile(source.path)
+    model_config = config_from_gguf(file)
+    fused = fused_tensors(model_config)
+    _check_memory(source, fused, dtype, device)
+    prepared = open_prepared(source.path, fused, dtype)
+    if prepared is None:
+        tensors = GgufSource(file, model_config)
+        check_tensors(tensors, fused)
+        source_digest = digest([source.path])
+        if write_prepared(source.path, source_digest, tensors, fused, dtype, on_progress):
+            prepared = open_prepared(source.path, fused, dtype)
+        if prepared is None:
+            weights = _fused_on(device, model_config, tensors, fused, dtype, on_progress)
+            return model_config, weights, fingerprint(model_config, source_digest)
+    loaded = {name: values.to(device) for name, values in prepared.tensors.items()}
+    weights = DecoderWeights.from_tensors(model_config, loaded)
+    return model_config, weights, fingerprint(model_config, prepared.source_digest)
+
+
+def _check_memory(source: ModelSource, fused: list[FusedTensor], dtype: torch.dtype, device: torch.device) -> None:
     num_bytes = sum(tensor.num_elements for tensor in fused) * dtype.itemsize
     check_fits(f"the model {source.name}", num_bytes, device)
-    weights = _on_device(model_config, tensors, fused, dtype, device, num_bytes, on_progress)
-    return model_config, weights, fingerprint(model_config, weight_files(source.path))
 
 
-def _on_device(
+def _fused_on(
+    device: torch.device,
     model_config: ModelConfig,
-    tensors: SafetensorsSource,
+    tensors: TensorSource,
     fused: list[FusedTensor],
     dtype: torch.dtype,
-    device: torch.device,
-    num_bytes: int,
     on_progress: OnProgress,
 ) -> DecoderWeights:
     loaded: dict[str, torch.Tensor] = {}
-    done = 0
+    done, num_bytes = 0, sum(tensor.num_elements for tensor in fused) * dtype.itemsize
     for tensor, values in fuse(tensors, fused, dtype):
         loaded[tensor.name] = values.to(device)
         done += values.nbytes
@@ -127,11 +159,15 @@ def _on_device(
     return DecoderWeights.from_tensors(model_config, loaded)
 
 
-def fingerprint(model_config: ModelConfig, files: list[Path]) -> bytes:  # 16 bytes
-    """xxh3_128 over the weight files' bytes and over the configuration, without which the bytes mean something else."""
-    digest = xxhash.xxh3_128(repr(model_config).encode())
+def digest(files: list[Path]) -> str:
+    """xxh3_128 over the bytes of weight files."""
+    hashed = xxhash.xxh3_128()
     for path in files:
-        with path.open("rb") as file:
-            while chunk := file.read(2**24):
-                digest.update(chunk)
-    return digest.digest()
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            hashed.update(mapped)
+    return hashed.hexdigest()
+
+
+def fingerprint(model_config: ModelConfig, source_digest: str) -> bytes:  # 16 bytes
+    """Of the weights and of the configuration, without which the same weights mean something else."""
+    return xxhash.xxh3_128_digest(f"{source_digest} {model_config!r}".encode())

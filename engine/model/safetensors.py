@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
 import safetensors
 from torch import Tensor
@@ -71,7 +72,7 @@ class SafetensorsSource:
     def __init__(self, folder: Path) -> None:
         self.source = str(folder)
         self._file_of: dict[str, Path] = {}
-        self._open = {}
+        self._open: dict[Path, Any] = {}
         for path in weight_files(folder):
             try:
                 self._open[path] = safetensors.safe_open(path, framework="pt")
