@@ -1,9 +1,175 @@
-"""Ask one or more questions and print the replies."""
+"""Show what this machine has and what is missing; with --kernels check them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-app = typer.Typer(add_completion=False)
+from paged_chat.engine.config import DEFAULT_MODEL, EngineConfig
+from paged_chat.engine.errors import PagedChatError
+from paged_chat.engine.home import home
+from paged_chat.engine.model import catalog
+
+from .engine_options import DeviceOption, DtypeOption, KernelsOption, ModelOption, from_options
+
+if TYPE_CHECKING:
+    from paged_chat.engine.hardware import Device, ResolvedConfig
+    from paged_chat.engine.kernel_check import KernelCheck
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+PACKAGES = (
+    "torch",
+    "triton",
+    "numba",
+    "numpy",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "gguf",
+    "gradio",
+    "textual",
+    "sqlite-utils",
+)
+EXIT_FAULT = 1
 
 
-@app.command()
-def ask() -> None: ...
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What `doctor` found out; `faults` says, a sentence each, what keeps the app from working."""
+
+    paged_chat: str
+    python: str
+    system: str
+    packages: dict[str, str | None]  # None where a package isn't installed
+    devices: list[Device]
+    uses: ResolvedConfig | None
+    home: str
+    home_free_bytes: int | None
+    model: str
+    model_path: str | None
+    faults: list[str]
+
+
+@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+def doctor(
+    with_kernels: Annotated[
+        bool, typer.Option("--kernels", help="Run each kernel against the reference: errors and times.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    model: ModelOption = DEFAULT_MODEL,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+    kernels_name: KernelsOption = "auto",
+) -> None:
+    """Show what this machine has and what is missing; with --kernels check them.
+
+    Exits with 1 where something keeps the app from working.
+    """
+    config = from_options(lambda: EngineConfig(model=model, device=device, dtype=dtype, kernels=kernels_name))
+    report = examine(config)
+    checks: list[KernelCheck] = []
+    if not as_json:
+        show_report(report)
+    if with_kernels and report.uses is not None:
+        from paged_chat.engine.kernel_check import check_kernels
+
+        found = check_kernels(config)
+        checks = list(found if as_json else _shown(found))
+    if as_json:
+        shown = asdict(report)
+        if with_kernels:
+            shown["kernels"] = [{**asdict(check), "passed": check.passed} for check in checks]
+        print(json.dumps(shown, ensure_ascii=False))
+    if report.faults or not all(check.passed for check in checks):
+        raise typer.Exit(EXIT_FAULT)
+
+
+def examine(config: EngineConfig) -> Report:
+    """Looks at everything and changes nothing; a part that is broken becomes a fault, not an exception."""
+    from paged_chat.engine.hardware import list_devices, resolve_config
+
+    faults = []
+    try:
+        uses = resolve_config(config)
+    except PagedChatError as error:
+        uses = None
+        faults.append(str(error))
+    try:
+        folder = home()
+        home_free_bytes = shutil.disk_usage(folder).free
+        if not os.access(folder, os.W_OK):
+            faults.append(f"the home folder {folder} can't be written to")
+    except OSError as error:
+        folder, home_free_bytes = Path(error.filename or os.environ.get("PAGED_CHAT_HOME", "")), None
+        faults.append(f"the home folder {folder} can't be made: {error.strerror or error}")
+    return Report(
+        paged_chat=version("paged-chat"),
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        packages={name: _installed(name) for name in PACKAGES},
+        devices=list_devices(),
+        uses=uses,
+        home=str(folder),
+        home_free_bytes=home_free_bytes,
+        model=config.model,
+        model_path=_path_of(config.model) if home_free_bytes is not None else None,
+        faults=faults,
+    )
+
+
+def _path_of(model: str) -> str | None:
+    try:
+        return str(catalog.model_path(model))
+    except PagedChatError:
+        return None
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def show_report(report: Report) -> None:
+    print(f"paged-chat {report.paged_chat}, Python {report.python}, {report.system}")
+    print("  ".join(f"{name} {number or '-'}" for name, number in report.packages.items()))
+    print()
+    for device in report.devices:
+        free = "" if device.free_bytes is None else f", {device.free_bytes / 2**30:.1f} GiB free"
+        print(f"{device.name:<7} {device.description}{free}")
+    if report.uses is not None:
+        print(f"uses    device {report.uses.device}, dtype {report.uses.dtype}, kernels {report.uses.kernels}")
+    free = "" if report.home_free_bytes is None else f", {report.home_free_bytes / 2**30:.1f} GiB free"
+    print(f"home    {report.home}{free}")
+    print(f"model   {report.model}: {report.model_path or 'not here yet; fetched when first used'}")
+    for fault in report.faults:
+        typer.secho(f"fault   {fault}", fg="red")
+    sys.stdout.flush()
+
+
+def _shown(checks: Iterator[KernelCheck]) -> Iterator[KernelCheck]:
+    """Passes the checks on, a line printed for each as it comes."""
+    print(f"\n{'kernel':<18} {'shape':<42} {'error':>9} {'ms':>9} {'reference ms':>13}")
+    for check in checks:
+        if check.fault is not None:
+            line = f"{check.kernel:<18} {check.shape:<42} {check.fault}"
+        else:
+            assert check.relative_error is not None
+            line = (
+                f"{check.kernel:<18} {check.shape:<42} {check.relative_error:>9.1e} {check.time_ms:>9.3f} "
+                f"{check.reference_ms:>13.3f}" + ("" if check.passed else f"  over {check.tolerance:g}")
+            )
+        typer.secho(line, fg=None if check.passed else "red")
+        yield check
