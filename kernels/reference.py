@@ -137,8 +137,8 @@ def rope(
     row_cos, row_sin = cos[positions, None], sin[positions, None]  # [T, 1, R / 2]
     for heads in (query, key):
         first, second = heads[..., :half].float(), heads[..., half : 2 * half].float()
-        heads[..., :half] = (first * row_cos - second * row_sin).to(heads.dtype)
-        heads[..., half : 2 * half] = (second * row_cos + first * row_sin).to(heads.dtype)
+        rotated = torch.cat([first * row_cos - second * row_sin, second * row_cos + first * row_sin], dim=-1)
+        heads[..., : 2 * half] = rotated.to(heads.dtype)
 
 
 def silu_mul(
