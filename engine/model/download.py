@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import DownloadFailed
 from ..progress import LoadProgress, OnProgress
-from .prepared_folder import remove_stale
+from .stale import remove_stale
 
 POLL_SECONDS = 0.1
 _WORK_PREFIX = ".fetch-"

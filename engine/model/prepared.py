@@ -17,8 +17,9 @@ import torch
 import xxhash
 from torch import Tensor
 
+from ..home import prepared_folder
 from ..progress import LoadProgress, OnProgress
-from .prepared_folder import prepared_path, remove_stale
+from .stale import remove_stale
 from .weights import FusedTensor, TensorSource, fuse
 
 FORMAT_VERSION = 1
@@ -37,13 +38,13 @@ class PreparedWeights:
     source_digest: str
 
 
-def form_of(dtype: torch.dtype) -> str:
-    return f"dense-{str(dtype).removeprefix('torch.')}"
+def prepared_path(source: Path, dtype: torch.dtype) -> Path:
+    return prepared_folder(source) / f"dense-{str(dtype).removeprefix('torch.')}.safetensors"
 
 
 def open_prepared(source: Path, fused: list[FusedTensor], dtype: torch.dtype) -> PreparedWeights | None:
     """None where there is no prepared file, or it is damaged, or made from another state of the source."""
-    path = prepared_path(source, form_of(dtype))
+    path = prepared_path(source, dtype)
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -73,10 +74,10 @@ def write_prepared(
 
     The file appears under its name only once it is whole, also with two processes at it.
     """
-    path = prepared_path(source, form_of(dtype))
     num_bytes = sum(tensor.num_elements for tensor in fused) * dtype.itemsize
     work: Path | None = None
     try:
+        path = prepared_path(source, dtype)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         remove_stale(path.parent, f"{_WORK_PREFIX}*")
         if shutil.disk_usage(path.parent).free < num_bytes + SPARE_DISK_BYTES:
@@ -88,7 +89,7 @@ def write_prepared(
             file.write(header)
             checksum, done = xxhash.xxh3_64(), 0
             for _, values in fuse(tensors, fused, dtype):
-                raw = memoryview(values.reshape(-1).view(torch.uint8).numpy())
+                raw = values.reshape(-1).view(torch.uint8).numpy().data
                 checksum.update(raw)
                 file.write(raw)
                 done += raw.nbytes
