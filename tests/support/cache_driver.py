@@ -1,0 +1,269 @@
+"""Drives a BlockManager without a model: a dictionary stands for the pool's memory.
+
+What a slot holds is a token and all tokens before it, for that is what a KV entry depends on. So whatever goes wrong
+with blocks, copies or matches shows as a slot that holds another history than its sequence believes.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as ListOf
+
+from paged_chat.engine.cache.block import Block, Root
+from paged_chat.engine.cache.block_hash import BlockHasher
+from paged_chat.engine.cache.block_manager import BlockManager, PrefixProbe
+from paged_chat.engine.events import EventLog
+from paged_chat.engine.request import SamplingParams
+from paged_chat.engine.sequence import Sequence, SequenceStatus
+
+History = tuple[str, tuple[int, ...]]  # salt, and all tokens up to the slot's own
+GARBAGE: History = ("what a step left that failed midway", ())
+
+
+class SimulatedMemory:
+    """What each slot of the pool holds."""
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self.slots: dict[int, History] = {}
+
+    def copy_blocks(self, copies: ListOf[tuple[int, int]]) -> None:
+        """Whole blocks, (source, destination); all sources are read before anything is written."""
+        moved = {}
+        for source, destination in copies:
+            for offset in range(self.block_size):
+                moved[destination * self.block_size + offset] = self.slots.get(source * self.block_size + offset)
+        for slot, history in moved.items():
+            if history is None:
+                self.slots.pop(slot, None)
+            else:
+                self.slots[slot] = history
+
+    def slot(self, blocks: ListOf[Block], position: int) -> int:
+        return blocks[position // self.block_size].block_id * self.block_size + position % self.block_size
+
+    def write(self, sequence: Sequence, salt: str, start: int, end: int) -> None:
+        for position in range(start, end):
+            slot = self.slot(sequence.block_table, position)
+            self.slots[slot] = (salt, tuple(sequence.token_ids[: position + 1]))
+
+    def spoil(self, sequence: Sequence, start: int, end: int) -> None:
+        for position in range(start, end):
+            self.slots[self.slot(sequence.block_table, position)] = GARBAGE
+
+
+class CacheDriver:
+    """A manager, its simulated memory, and the sequences that hold blocks.
+
+    A step is opened by `admit` and `grow`, which say what it computes, and carried out by `execute`. After each
+    call everything that a sequence believes computed lies in its slots, with exactly its own history.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int = 16,
+        *,
+        prefix_caching: bool = True,
+        watermark_blocks: int = 0,
+        bits: int = 128,
+        events: EventLog | None = None,
+    ) -> None:
+        self.manager = BlockManager(
+            num_blocks,
+            block_size,
+            prefix_caching=prefix_caching,
+            watermark_blocks=watermark_blocks,
+            hasher=BlockHasher(bits),
+            events=events,
+        )
+        self.memory = SimulatedMemory(block_size)
+        self.running: list[Sequence] = []
+        self.waiting: list[Sequence] = []
+        self.planned: dict[Sequence, int] = {}
+        self._salts: dict[Sequence, str] = {}
+        self._arrivals = itertools.count(1)
+
+    # Sequences
+
+    def root(self, salt: str = "") -> Root:
+        return self.manager.hasher.root(("weights", salt))
+
+    def sequence(self, token_ids: Iterable[int], salt: str = "") -> Sequence:
+        tokens = list(token_ids)
+        arrival = next(self._arrivals)
+        sequence = Sequence(
+            request_id=f"r{arrival}",
+            params=SamplingParams(),
+            root=self.root(salt),
+            token_ids=tokens,
+            num_prompt_tokens=len(tokens),
+            max_len=self.manager.max_tokens + 1,
+            arrival=arrival,
+        )
+        self._salts[sequence] = salt
+        return sequence
+
+    def probe(self, token_ids: ListOf[int], salt: str = "") -> PrefixProbe:
+        return self.manager.probe(list(token_ids), self.root(salt))
+
+    # Within a step
+
+    def admit(self, sequence: Sequence, *, alone: bool = True) -> bool:
+        if not self.manager.admit(sequence, alone=alone):
+            return False
+        sequence.status = SequenceStatus.RUNNING
+        if sequence in self.waiting:
+            self.waiting.remove(sequence)
+        self.running.append(sequence)
+        return True
+
+    def grow(self, sequence: Sequence, num_tokens: int | None = None) -> bool:
+        """Plans the next tokens for this step; False where the pool has no block for them."""
+        count = sequence.num_remaining_tokens if num_tokens is None else num_tokens
+        if not self.manager.grow(sequence, count):
+            return False
+        self.planned[sequence] = count
+        return True
+
+    def preempt(self, sequence: Sequence) -> None:
+        self.planned.pop(sequence, None)
+        self.running.remove(sequence)
+        self.manager.free(sequence)
+        sequence.status = SequenceStatus.WAITING
+        self.waiting.append(sequence)
+
+    def execute(self) -> tuple[tuple[int, int], ...]:
+        """Copies, writes and publishes what the step has planned; gives the copies it did."""
+        copies = self.manager.take_copies()
+        self.memory.copy_blocks(copies)
+        for sequence, count in self.planned.items():
+            start = sequence.num_computed_tokens
+            self.memory.write(sequence, self._salts[sequence], start, start + count)
+        for sequence, count in self.planned.items():
+            sequence.num_computed_tokens += count
+            self.manager.publish(sequence)
+        self.planned.clear()
+        return copies
+
+    def execute_badly(self) -> None:
+        """A step that raises midway: what it should have written is unknown, and its sequences end."""
+        copies = self.manager.take_copies()
+        for _, destination in copies:
+            for offset in range(self.memory.block_size):
+                self.memory.slots[destination * self.memory.block_size + offset] = GARBAGE
+        for sequence, count in self.planned.items():
+            start = sequence.num_computed_tokens
+            self.memory.spoil(sequence, start, start + count)
+        for sequence in self.planned:
+            self.running.remove(sequence)
+            self.manager.free(sequence, keep_tail=False)
+            sequence.status = SequenceStatus.FINISHED
+        self.planned.clear()
+
+    # Between steps
+
+    def fork(self, parent: Sequence) -> Sequence:
+        child = parent.fork(parent.sample + 1, SequenceStatus.RUNNING)
+        self._salts[child] = self._salts[parent]
+        self.manager.fork(parent, child)
+        self.running.append(child)
+        return child
+
+    def finish(self, sequence: Sequence) -> list[int]:
+        """Gives the blocks back; returns which they were."""
+        block_ids = table(sequence)
+        self.running.remove(sequence)
+        self.manager.free(sequence)
+        sequence.status = SequenceStatus.FINISHED
+        return block_ids
+
+    # Whole stories
+
+    def start(self, token_ids: Iterable[int], salt: str = "") -> Sequence:
+        """Admits a prompt and computes all of it."""
+        sequence = self.sequence(token_ids, salt)
+        assert self.admit(sequence), "the pool is too small for this story"
+        self.compute(sequence)
+        return sequence
+
+    def compute(self, sequence: Sequence, num_tokens: int | None = None) -> tuple[tuple[int, int], ...]:
+        """One step that computes this sequence alone; gives the copies it did."""
+        assert self.grow(sequence, num_tokens), "the pool is too small for this story"
+        return self.execute()
+
+    def decode(self, sequence: Sequence, token_ids: Iterable[int]) -> None:
+        """Appends and computes tokens one at a time, as a reply grows."""
+        for token_id in token_ids:
+            sequence.token_ids.append(token_id)
+            self.compute(sequence)
+
+    def ask(self, token_ids: Iterable[int], reply: ListOf[int] = (), salt: str = "") -> list[int]:
+        """A whole request: prompt, reply (whose last token is sampled and never computed), end. Gives its blocks."""
+        sequence = self.start(token_ids, salt)
+        self.decode(sequence, reply[:-1])
+        sequence.token_ids.extend(reply[-1:])
+        return self.finish(sequence)
+
+    # What must hold
+
+    def counts(self) -> dict[str, int]:
+        pool = self.manager.pool
+        return {"empty": pool.num_empty, "cached": pool.num_cached, "referenced": pool.num_referenced}
+
+    def check(self) -> None:
+        self.manager.check_integrity(self.running)
+        pool = self.manager.pool
+        assert pool.num_empty + pool.num_cached + pool.num_referenced == pool.num_blocks - 1
+        assert pool.blocks[0].ref_count == 0
+        for sequence in self.running:
+            self._check_slots(sequence)
+        for block in pool.blocks:
+            if block.is_published:
+                self._check_published(block)
+        for sequence in self.waiting:
+            assert (sequence.block_table, sequence.num_computed_tokens) == ([], 0)
+
+    def _check_slots(self, sequence: Sequence) -> None:
+        salt, pending = self._salts[sequence], self._copies_to_come()
+        for position in range(sequence.num_computed_tokens):
+            slot = self.memory.slot(sequence.block_table, position)
+            held = pending.get(slot, self.memory.slots.get(slot))
+            assert held == (salt, tuple(sequence.token_ids[: position + 1])), (
+                f"slot {slot} holds {held}, and {sequence.request_id} believes it holds its position {position}"
+            )
+
+    def _check_published(self, block: Block) -> None:
+        """A published block holds its tokens behind exactly the tokens of its parents."""
+        before = self.tokens_before(block)
+        held = [self.memory.slots.get(block.block_id * self.memory.block_size + i) for i in range(len(block.token_ids))]
+        expected = [(before + block.token_ids)[: len(before) + i + 1] for i in range(len(block.token_ids))]
+        assert [history[1] if history else None for history in held] == expected
+
+    def tokens_before(self, block: Block) -> tuple[int, ...]:
+        tokens: tuple[int, ...] = ()
+        parent = block.parent
+        while isinstance(parent, Block):
+            tokens = parent.token_ids + tokens
+            parent = parent.parent
+        return tokens
+
+    def root_of(self, block: Block) -> Root:
+        parent = block.parent
+        while isinstance(parent, Block):
+            parent = parent.parent
+        assert parent is not None
+        return parent
+
+    def _copies_to_come(self) -> Mapping[int, History | None]:
+        """What a pending copy will have put into each slot, by the time anyone reads it."""
+        pending: dict[int, History | None] = {}
+        for destination, source in self.manager._copies.items():
+            for offset in range(self.memory.block_size):
+                to, of = (block.block_id * self.memory.block_size + offset for block in (destination, source))
+                pending[to] = self.memory.slots.get(of)
+        return pending
+
+
+def table(sequence: Sequence) -> list[int]:
+    """The ids of the blocks that a sequence holds."""
+    return [block.block_id for block in sequence.block_table]
