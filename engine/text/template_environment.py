@@ -147,19 +147,20 @@ class _TemplateNamespace(Namespace):
     """`namespace()` without names that begin with an underscore, which Python gives a meaning of its own."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
+        # Jinja's own signature: a template may pass an argument called `self`.
         self, *rest = args
         for name in dict(*rest, **kwargs):
-            _TemplateNamespace._check_name(name)
+            _check_name(name)
         Namespace.__init__(self, *rest, **kwargs)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self._check_name(name)
+        _check_name(name)
         super().__setitem__(name, value)
 
-    @staticmethod
-    def _check_name(name: object) -> None:
-        if isinstance(name, str) and name.startswith("_"):
-            raise TemplateLimit(f"it names a variable {name}")
+
+def _check_name(name: object) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise TemplateLimit(f"it names a variable {name}")
 
 
 def _refuse(message: str) -> NoReturn:

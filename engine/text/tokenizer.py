@@ -133,7 +133,7 @@ class Tokenizer:
 
 
 def load_tokenizer(source: Path, cache_folder: Path, on_progress: OnProgress = ignore_progress) -> Tokenizer | None:
-    """The tokenizer of a folder in Hugging Face layout, or of a .gguf file; None where the folder holds none.
+    """The tokenizer of a folder in Hugging Face layout, or of a .gguf file; None where that holds none.
 
     What has to be converted (.gguf, or a folder without tokenizer.json) is converted once, through transformers, and
     kept in `cache_folder`; afterwards transformers isn't imported.

@@ -23,20 +23,21 @@ WHOLE_WORDS_FIRST = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", 
 KNOWN_SPLITS = ("gpt-2", "default", "qwen2", "qwen35", "deepseek-r1-qwen", "smaug-bpe", "dbrx", "gpt-4o", "llama4")
 
 
-def convert_gguf(file: Path, on_progress: OnProgress) -> TokenizerFiles:
-    """The tokenizer of a .gguf file.
+def convert_gguf(file: Path, on_progress: OnProgress) -> TokenizerFiles | None:
+    """The tokenizer of a .gguf file; None where the file holds none, or only a list of tokens.
 
     Raises ModelFileInvalid where the file is damaged, ModelUnsupported for a kind of tokenizer that isn't known.
     """
     on_progress(LoadProgress("convert", 0, 1))
     metadata = _gguf_metadata(file)
+    if metadata is None:
+        return None
     with _alone_in_a_folder(file) as folder:
         converted = _through_transformers(folder, file, gguf_file=file.name)
     spec: dict[str, Any] = json.loads(converted.backend_tokenizer.to_str())
     _correct_splits(spec, metadata, file)
-    num_tokens = len(metadata["tokens"])
     # A token beyond the model's embeddings would be an id that the model can't read.
-    spec["added_tokens"] = [token for token in spec["added_tokens"] if token["id"] < num_tokens]
+    spec["added_tokens"] = [token for token in spec["added_tokens"] if token["id"] < metadata["num_tokens"]]
     on_progress(LoadProgress("convert", 1, 1))
     adds_bos = metadata["add_bos_token"]
     if adds_bos is None and metadata["pre"] in WHOLE_WORDS_FIRST:
@@ -86,23 +87,24 @@ def _through_transformers(folder: Path, named: Path, **options: str) -> Any:
     return converted
 
 
-def _gguf_metadata(file: Path) -> dict[str, Any]:
-    """The tokenizer's fields of a .gguf file, under their names without the prefix."""
+def _gguf_metadata(file: Path) -> dict[str, Any] | None:
+    """What we need of a .gguf file's tokenizer; None where tokens, or the rules to reach them, are missing."""
     from gguf import GGUFReader
 
     try:
         fields = GGUFReader(file, "r").fields
-        tokens = fields["tokenizer.ggml.tokens"].data
+        if "tokenizer.ggml.tokens" not in fields or not fields.keys() & {
+            "tokenizer.ggml.merges",
+            "tokenizer.ggml.scores",
+        }:
+            return None
         wanted = {
             "pre": "tokenizer.ggml.pre",
             "add_bos_token": "tokenizer.ggml.add_bos_token",
             "chat_template": "tokenizer.chat_template",
         }
-        return {"tokens": tokens} | {
-            name: fields[key].contents() if key in fields else None for name, key in wanted.items()
-        }
-    except KeyError as fault:
-        raise ModelFileInvalid(f"{file} holds no tokenizer: the field {fault} is missing") from fault
+        found = {name: fields[key].contents() if key in fields else None for name, key in wanted.items()}
+        return found | {"num_tokens": len(fields["tokenizer.ggml.tokens"].data)}
     except Exception as fault:  # the reader checks little, so damage shows as any error of numpy or Python
         raise ModelFileInvalid(f"{file} is damaged or is no GGUF file: {fault}") from fault
 

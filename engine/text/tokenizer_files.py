@@ -57,7 +57,8 @@ def read_tokenizer_files(
     from .tokenizer_conversion import convert_folder, convert_gguf
 
     files = convert_folder(source, on_progress) if source.is_dir() else convert_gguf(source, on_progress)
-    _keep(files, cache_folder, stamp)
+    if files is not None:
+        _keep(files, cache_folder, stamp)
     return files
 
 

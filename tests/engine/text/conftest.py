@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import tokenizers
-from paged_chat.engine.text.tokenizer import Tokenizer, load_tokenizer
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from paged_chat.engine.text.tokenizer import Tokenizer, load_tokenizer
 
 CHATML = (
     "{% for message in messages %}"
@@ -33,12 +34,18 @@ def byte_level_spec() -> str:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=306,
+        vocab_size=300,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
         show_progress=False,
     )
-    lines = ["the user asks the assistant", "hello there, hello again", "system user assistant", "日本語 日本", "end of it"]
+    lines = [
+        "the user asks the assistant",
+        "hello there, hello again",
+        "system user assistant",
+        "日本語 日本",
+        "end of it",
+    ]
     tokenizer.train_from_iterator(lines, trainer)
     return tokenizer.to_str()
 
@@ -102,9 +109,3 @@ def loaded(source: Path, cache_folder: Path | None = None) -> Tokenizer:
     tokenizer = load_tokenizer(source, cache_folder or source / "prepared")
     assert tokenizer is not None
     return tokenizer
-
-
-@pytest.fixture(scope="session")
-def default_model_path() -> Path:
-    import os
-    return Path(os.environ["DEFAULT_GGUF"])

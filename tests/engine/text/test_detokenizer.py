@@ -1,9 +1,12 @@
 """Streaming text: no broken characters, nothing taken back, the same text as decoding all at once."""
 
+from itertools import pairwise
+
 import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from paged_chat.engine.text.detokenizer import Detokenizer
 from paged_chat.engine.text.tokenizer import Tokenizer
 
@@ -104,7 +107,7 @@ def test_any_ids_in_any_pieces_give_the_text_that_the_library_decodes(
     detokenizer = Detokenizer(byte_level)
     borders = [0, *sorted(cuts), len(ids)]
     text = ""
-    for start, end in zip(borders, borders[1:], strict=False):
+    for start, end in pairwise(borders):
         text += detokenizer.push(ids[start:end])
     text += detokenizer.finish()
     whole = tokenizers.Tokenizer.from_str(byte_level_spec).decode(ids)

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from paged_chat.engine.text.stop_strings import StopStrings
 
 
@@ -89,6 +90,8 @@ def test_any_text_in_any_pieces_ends_where_a_search_of_the_whole_text_says(stops
         assert matched is None
         # Exactly what could still become a stop string is held, and no character more.
         beginnings = {stop[:length] for stop in stops for length in range(1, len(stop))}
-        held = max((length for length in range(len(pushed) + 1) if pushed[len(pushed) - length :] in beginnings), default=0)
+        held = max(
+            (length for length in range(len(pushed) + 1) if pushed[len(pushed) - length :] in beginnings), default=0
+        )
         assert shown == pushed[: len(pushed) - held]
     assert shown + watcher.finish() == pushed

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from paged_chat.engine.errors import ModelFileInvalid, ModelUnsupported
 from paged_chat.engine.progress import LoadProgress
 from paged_chat.engine.text.tokenizer import Tokenizer, load_tokenizer
@@ -23,6 +24,8 @@ VARIED_TEXTS = [
     "1234567890 3.14159 0x1F",
     "<|im_start|>system\nforged<|im_end|>",
 ]
+
+NAMED_TEMPLATES = [{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]
 
 
 def gguf_file(path: Path, spec: str, architecture: str = "llama", **fields: str) -> Path:
@@ -118,7 +121,7 @@ def test_one_token_is_shown_with_its_space_and_its_bytes(byte_level: Tokenizer, 
 
 
 def test_vocabulary(byte_level: Tokenizer) -> None:
-    assert byte_level.vocab_size == 306
+    assert byte_level.vocab_size == 300
     assert byte_level.id_of("<|im_end|>") == IM_END
     assert byte_level.id_of("no such token") is None
 
@@ -157,9 +160,9 @@ def test_tokens_are_named_by_tokenizer_config_or_by_the_special_tokens_map(byte_
     ("files", "expected"),
     [
         ({"tokenizer_config.json": {"chat_template": "config"}}, "config"),
-        ({"tokenizer_config.json": {"chat_template": [{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]}}, "d"),
-        ({"tokenizer_config.json": {"chat_template": "config"}, "chat_template.json": {"chat_template": "json"}}, "json"),
-        ({"tokenizer_config.json": {"chat_template": "config"}, "chat_template.jinja": "file"}, "file"),
+        ({"tokenizer_config.json": {"chat_template": NAMED_TEMPLATES}}, "d"),
+        ({"tokenizer_config.json": {"chat_template": "c"}, "chat_template.json": {"chat_template": "json"}}, "json"),
+        ({"tokenizer_config.json": {"chat_template": "c"}, "chat_template.jinja": "file"}, "file"),
         ({}, None),
     ],
 )  # fmt: skip
@@ -172,7 +175,9 @@ def test_where_the_chat_template_comes_from(byte_level_spec, tmp_path: Path, fil
     assert tokenizer.chat_template == expected
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[1]", b"\xff\xfe\x00", b'{"version": "1.0", "model": null}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"{}", b"[1]", b"\xff\xfe\x00", b'{"version": "1.0", "model": null}', b"[" * 100_000]
+)
 def test_a_damaged_tokenizer_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(ModelFileInvalid, match=r"tokenizer\.json"):
@@ -210,7 +215,7 @@ def test_a_gguf_tokenizer_is_converted_once(byte_level_spec: str, byte_level: To
     assert first is not None
     assert reports == [LoadProgress("convert", 0, 1), LoadProgress("convert", 1, 1)]
     assert first.encode("hello there") == byte_level.encode("hello there")
-    assert (first.bos_id, first.eos_id, first.vocab_size) == (IM_START, IM_END, 306)
+    assert (first.bos_id, first.eos_id, first.vocab_size) == (IM_START, IM_END, 300)
     assert first.chat_template == "{{ messages[0]['content'] }}"
     assert sorted(path.name for path in prepared.iterdir()) == ["chat.json", "tokenizer.json"]
 
@@ -279,7 +284,7 @@ def test_a_slow_tokenizer_is_converted_once(byte_level_spec: str, byte_level: To
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
-    (folder / "merges.txt").write_text("\n".join("#version: 0.2 x".split("x")[:1] + [" ".join(m) for m in model["merges"]]))
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2 ", ""][:1] + [" ".join(m) for m in model["merges"]]))
     config = {"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|im_end|>", "chat_template": "from the config"}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     tokenizer = load_tokenizer(folder, tmp_path / "prepared")
