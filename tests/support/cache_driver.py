@@ -51,6 +51,13 @@ class SimulatedMemory:
             self.slots[self.slot(sequence.block_table, position)] = GARBAGE
 
 
+class WorstHasher(BlockHasher):
+    """As bad as a hash can be: it sees neither the parent nor all tokens, so nearly everything collides."""
+
+    def block(self, parent_hash: bytes, token_ids: ListOf[int]) -> bytes:
+        return bytes([sum(token_ids) % 4])
+
+
 class CacheDriver:
     """A manager, its simulated memory, and the sequences that hold blocks.
 
@@ -65,7 +72,7 @@ class CacheDriver:
         *,
         prefix_caching: bool = True,
         watermark_blocks: int = 0,
-        bits: int = 128,
+        hasher: BlockHasher | None = None,
         events: EventLog | None = None,
     ) -> None:
         self.manager = BlockManager(
@@ -73,7 +80,7 @@ class CacheDriver:
             block_size,
             prefix_caching=prefix_caching,
             watermark_blocks=watermark_blocks,
-            hasher=BlockHasher(bits),
+            hasher=hasher,
             events=events,
         )
         self.memory = SimulatedMemory(block_size)

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from cache_driver import CacheDriver, table
+from cache_driver import CacheDriver, WorstHasher, table
 from paged_chat.engine.cache.block_hash import BlockHasher
 from paged_chat.engine.cache.block_manager import PrefixProbe
 
@@ -548,7 +548,7 @@ def two_blocks_with_equal_hashes(bits: int) -> tuple[list[int], list[int]]:
 
 
 def test_equal_hashes_of_other_tokens_are_a_miss():
-    cache = CacheDriver(num_blocks=12, bits=8)
+    cache = CacheDriver(num_blocks=12, hasher=BlockHasher(bits=8))
     first, second = two_blocks_with_equal_hashes(bits=8)
     cache.ask([*first, 1, 2, 3])
     assert cache.probe([*second, 1, 2, 3]).num_cached_tokens == 0
@@ -557,8 +557,20 @@ def test_equal_hashes_of_other_tokens_are_a_miss():
     cache.check()
 
 
+def test_equal_hashes_and_tokens_behind_another_parent_are_a_miss():
+    cache = CacheDriver(num_blocks=12, hasher=WorstHasher())
+    first, second, common = [0] * 16, [1] + [0] * 15, [2] + [0] * 15
+    cache.ask([*first, *common, 3])
+    cache.ask([*second, 5])
+    # The second block of the new prompt has the hash and the tokens of one that is known, behind another first block.
+    assert cache.probe([*second, *common, 3]).num_cached_tokens == 16
+    cache.ask([*second, *common, 3])
+    assert cache.probe([*first, *common, 3]).num_cached_tokens == 32
+    cache.check()
+
+
 def test_a_chain_that_cannot_be_published_gives_its_blocks_back_empty():
-    cache = CacheDriver(num_blocks=12, bits=8)
+    cache = CacheDriver(num_blocks=12, hasher=BlockHasher(bits=8))
     first, second = two_blocks_with_equal_hashes(bits=8)
     cache.ask([*first, 1, 2, 3])
     cached = cache.counts()["cached"]

@@ -16,12 +16,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from cache_driver import CacheDriver, table
+from cache_driver import CacheDriver, WorstHasher, table
+from paged_chat.engine.cache.block_hash import BlockHasher
 from paged_chat.engine.sequence import Sequence
 
 SALTS = ("", "ann")
 STEPS = settings(
-    max_examples=120,
+    max_examples=60,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -31,7 +32,7 @@ STEPS = settings(
 class CacheMachine(RuleBasedStateMachine):
     """Requests come, grow, part, end, are preempted or fail, in any order that an engine allows."""
 
-    bits = 128
+    hasher: BlockHasher = BlockHasher()
     prefix_caching = True
 
     @initialize(
@@ -43,7 +44,7 @@ class CacheMachine(RuleBasedStateMachine):
             block_size,
             prefix_caching=self.prefix_caching,
             watermark_blocks=watermark_blocks,
-            bits=self.bits,
+            hasher=self.hasher,
         )
         self.watermark_blocks = watermark_blocks
         self.histories: list[list[int]] = [[]]  # what was ever asked, for others to continue or to part from
@@ -218,17 +219,23 @@ class CacheMachine(RuleBasedStateMachine):
             assert self.cache.counts()["referenced"] == 0
 
 
-class CollidingCacheMachine(CacheMachine):
-    """Hashes of 8 bits: with three tokens and short blocks many of them are equal."""
+class ShortHashMachine(CacheMachine):
+    """Hashes of 8 bits."""
 
-    bits = 8
+    hasher = BlockHasher(bits=8)
+
+
+class WorstHashMachine(CacheMachine):
+    """Nearly all hashes are equal, those of equal tokens behind other parents always."""
+
+    hasher = WorstHasher()
 
 
 class UncachedMachine(CacheMachine):
     prefix_caching = False
 
 
-@pytest.mark.parametrize("machine", [CacheMachine, CollidingCacheMachine])
+@pytest.mark.parametrize("machine", [CacheMachine, ShortHashMachine, WorstHashMachine])
 def test_pool_and_manager_agree_with_plain_dictionaries(machine):
     run_state_machine_as_test(machine, settings=STEPS)
 
