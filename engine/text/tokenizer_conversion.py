@@ -5,10 +5,12 @@ import json
 import logging
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ModelFileInvalid, ModelUnsupported
+from ..errors import ModelUnsupported
+from ..model.gguf_file import GgufArray, GgufFile
 from ..progress import LoadProgress, OnProgress
 from .tokenizer_files import TokenizerFiles, read_chat_template
 
@@ -29,26 +31,31 @@ def convert_gguf(file: Path, on_progress: OnProgress) -> TokenizerFiles | None:
     Raises ModelFileInvalid where the file is damaged, ModelUnsupported for a kind of tokenizer that isn't known.
     """
     on_progress(LoadProgress("convert", 0, 1))
-    metadata = _gguf_metadata(file)
-    if metadata is None:
+    stated = _GgufTokenizer.read(file)
+    if stated is None:
         return None
     with _alone_in_a_folder(file) as folder:
-        converted = _through_transformers(folder, file, gguf_file=file.name)
+        # Not AutoTokenizer, which takes three times as long: it reads the file again for the model's configuration.
+        from transformers import PreTrainedTokenizerFast
+
+        converted = _through_transformers(PreTrainedTokenizerFast, folder, file, gguf_file=file.name)
     spec: dict[str, Any] = json.loads(converted.backend_tokenizer.to_str())
-    _correct_splits(spec, metadata, file)
+    _correct_splits(spec, stated.pre, file)
     # A token beyond the model's embeddings would be an id that the model can't read.
-    spec["added_tokens"] = [token for token in spec["added_tokens"] if token["id"] < metadata["num_tokens"]]
+    spec["added_tokens"] = [token for token in spec["added_tokens"] if token["id"] < stated.num_tokens]
     on_progress(LoadProgress("convert", 1, 1))
-    adds_bos = metadata["add_bos_token"]
-    if adds_bos is None and metadata["pre"] in WHOLE_WORDS_FIRST:
+    adds_bos = stated.adds_bos
+    if adds_bos is None and stated.pre in WHOLE_WORDS_FIRST:
         adds_bos = True  # llama.cpp's default for these
-    return _files(file, spec, converted, metadata["chat_template"], adds_bos)
+    return _files(file, spec, converted, stated.chat_template, adds_bos)
 
 
 def convert_folder(folder: Path, on_progress: OnProgress) -> TokenizerFiles:
     """The tokenizer of a folder that holds only the files of a slow one. Raises ModelUnsupported where that fails."""
     on_progress(LoadProgress("convert", 0, 1))
-    converted = _through_transformers(folder, folder)
+    from transformers import AutoTokenizer
+
+    converted = _through_transformers(AutoTokenizer, folder, folder)
     spec = json.loads(converted.backend_tokenizer.to_str())
     on_progress(LoadProgress("convert", 1, 1))
     config_file = folder / "tokenizer_config.json"
@@ -69,14 +76,10 @@ def _files(
     )
 
 
-def _through_transformers(folder: Path, named: Path, **options: str) -> Any:
-    """A fast tokenizer of transformers; `named` is what errors name."""
-    from transformers import AutoTokenizer
-
+def _through_transformers(kind: Any, folder: Path, named: Path, **options: str) -> Any:
+    """A tokenizer of this class of transformers; `named` is what errors name."""
     try:
-        converted = AutoTokenizer.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=False, **options
-        )
+        converted = kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
     except Exception as fault:  # whatever a file makes transformers trip over, the file is what the user can change
         raise ModelUnsupported(
             f"the tokenizer of {named} could not be converted ({fault}); "
@@ -87,31 +90,37 @@ def _through_transformers(folder: Path, named: Path, **options: str) -> Any:
     return converted
 
 
-def _gguf_metadata(file: Path) -> dict[str, Any] | None:
-    """What we need of a .gguf file's tokenizer; None where tokens, or the rules to reach them, are missing."""
-    from gguf import GGUFReader
+@dataclass(frozen=True, slots=True)
+class _GgufTokenizer:
+    """What a .gguf file says about its tokenizer, beside what transformers reads."""
 
-    try:
-        fields = GGUFReader(file, "r").fields
-        if "tokenizer.ggml.tokens" not in fields or not fields.keys() & {
+    num_tokens: int
+    pre: str | None  # the rule that splits text, by llama.cpp's name
+    adds_bos: bool | None
+    chat_template: str | None
+
+    @classmethod
+    def read(cls, file: Path) -> "_GgufTokenizer | None":
+        """None where tokens, or the rules to reach them, are missing. Raises ModelFileInvalid for a damaged file."""
+        metadata = GgufFile(file).metadata
+        tokens = metadata.get("tokenizer.ggml.tokens")
+        if not isinstance(tokens, GgufArray) or not metadata.keys() & {
             "tokenizer.ggml.merges",
             "tokenizer.ggml.scores",
         }:
             return None
-        wanted = {
-            "pre": "tokenizer.ggml.pre",
-            "add_bos_token": "tokenizer.ggml.add_bos_token",
-            "chat_template": "tokenizer.chat_template",
-        }
-        found = {name: fields[key].contents() if key in fields else None for name, key in wanted.items()}
-        return found | {"num_tokens": len(fields["tokenizer.ggml.tokens"].data)}
-    except Exception as fault:  # the reader checks little, so damage shows as any error of numpy or Python
-        raise ModelFileInvalid(f"{file} is damaged or is no GGUF file: {fault}") from fault
+        pre, adds_bos = metadata.get("tokenizer.ggml.pre"), metadata.get("tokenizer.ggml.add_bos_token")
+        chat_template = metadata.get("tokenizer.chat_template")
+        return cls(
+            num_tokens=tokens.num_items,
+            pre=pre if isinstance(pre, str) else None,
+            adds_bos=adds_bos if isinstance(adds_bos, bool) else None,
+            chat_template=chat_template if isinstance(chat_template, str) else None,
+        )
 
 
-def _correct_splits(spec: dict[str, Any], metadata: dict[str, Any], file: Path) -> None:
+def _correct_splits(spec: dict[str, Any], pre: str | None, file: Path) -> None:
     """Split text as the model's own tokenizer does, where transformers takes GPT-2's rule for want of a better one."""
-    pre = metadata["pre"]
     if pre in DIGITS_ALONE:
         spec["pre_tokenizer"] = {
             "type": "Sequence",

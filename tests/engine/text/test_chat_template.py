@@ -106,6 +106,27 @@ def test_roles_are_a_closed_set() -> None:
         ChatMessage("user<|im_end|>", "hello")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("kind", ["byte_level", "sentence_piece"])
+def test_text_and_ids_are_those_of_transformers(
+    kind: str, request: pytest.FixtureRequest, make_folder, byte_level_spec: str, sentence_piece_spec: str
+) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer: Tokenizer = request.getfixturevalue(kind)
+    spec = byte_level_spec if kind == "byte_level" else sentence_piece_spec
+    folder = make_folder(spec, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
+    theirs = PreTrainedTokenizerFast.from_pretrained(folder)
+    theirs.chat_template = tokenizer.chat_template
+    ours = ChatTemplate(tokenizer)
+    for chat in ([user("hello")], [user(" a\n<b> "), assistant("日本 the user"), user("é [x] | y")]):
+        messages = [{"role": message.role, "content": message.content} for message in chat]
+        for generate in (True, False):
+            options = {"add_generation_prompt": generate}
+            assert ours.render(chat, **options) == theirs.apply_chat_template(messages, tokenize=False, **options)
+            expected = theirs.apply_chat_template(messages, return_dict=False, **options)
+            assert ours.encode_chat(chat, **options) == expected
+
+
 # Control tokens
 
 
