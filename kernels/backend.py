@@ -13,7 +13,7 @@ class Backend(Protocol):
     """Shapes: T tokens, S sequences, H query heads, K key/value heads, D head size, B tokens a block, N blocks.
 
     A slot is block_id * B + offset. Block 0 is the null block: padding writes there, nothing reads it.
-    Unused slots may hold NaN.
+    Unused slots may hold NaN. A context of 0 tokens is padding too: its rows of attention are 0.
     """
 
     name: str

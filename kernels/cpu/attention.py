@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from .kv_cache import gather_blocks
 
-MAX_PADDED_TOKENS = 16_384  # of one decode group: bounds the gathered copy, and keeps it near the caches
+MAX_PADDED_TOKENS = 4096  # of one decode group: larger ones fall out of the caches and gain nothing
 CHUNK_QUERIES = 256  # rows of a prefill that share one mask
 MIN_SPLIT_QUERIES = 128  # from here on two unmasked parts and a merge are faster than one masked part
 
@@ -50,20 +50,21 @@ def attention_decode(
             continue
 
         picked = torch.tensor(rows)
-        first_columns = torch.tensor([columns[row][0] for row in rows])[:, None]
-        table_columns = (first_columns + torch.arange(width)).clamp_(max=block_tables.shape[1] - 1)
-        block_ids = block_tables[picked].long().gather(1, table_columns)
-        positions = first_columns * block_size + torch.arange(width * block_size)
-        hidden = positions >= torch.tensor([lengths[row] for row in rows])[:, None]
-        if window is not None:
-            hidden |= positions < torch.tensor([first_tokens[row] for row in rows])[:, None]
-        hidden = hidden[:, None, :, None]  # [S, 1, L, 1]
-        # Unused slots may hold NaN, which no mask on the scores removes: NaN - inf and NaN · 0 are NaN.
-        keys = gather_blocks(key_cache, block_ids).masked_fill_(hidden, 0.0)
-        values = gather_blocks(value_cache, block_ids).masked_fill_(hidden, 0.0)
-        mask = ~hidden.transpose(2, 3)  # [S, 1, 1, L]
+        first_columns = [columns[row][0] for row in rows]
+        table_columns = torch.tensor(first_columns)[:, None] + torch.arange(width)
+        # Behind its last block a shorter sequence reads whatever column is there; it is masked below.
+        block_ids = block_tables[picked].long().gather(1, table_columns.clamp_(max=block_tables.shape[1] - 1))
+        keys, values = gather_blocks(key_cache, block_ids), gather_blocks(value_cache, block_ids)
+        visible = torch.zeros(len(rows), 1, 1, width * block_size, dtype=torch.bool)
+        for index, (row, first_column) in enumerate(zip(rows, first_columns, strict=True)):
+            start, stop = first_tokens[row] - first_column * block_size, lengths[row] - first_column * block_size
+            visible[index, :, :, start:stop] = True
+            # Unused slots may hold NaN, which no mask on the scores removes: NaN - inf and NaN · 0 are NaN.
+            for gathered in (keys[index], values[index]):
+                gathered[:, :start].zero_()
+                gathered[:, stop:].zero_()
         output[picked] = functional.scaled_dot_product_attention(
-            folded[picked], keys, values, attn_mask=mask, scale=scale
+            folded[picked], keys, values, attn_mask=visible, scale=scale
         )
     return output.view(num_seqs, num_heads, head_dim)
 

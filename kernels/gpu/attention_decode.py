@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .kv_cache import check_block_layout, token_offsets
+from .kv_cache import check_block_layout, locate_tokens
 from .tiles import LOG2_E, decode_tiles, dot_dtype, is_rocm
 
 SPLIT_TOKENS = 256  # 2 partial results cost 2 % of what a split reads
@@ -70,6 +70,7 @@ def decode_kernel(
     rows_of_query = query + seq * stride_query_seq + heads[:, None] * stride_query_head
     queries = tl.load(rows_of_query + features[None, :], mask=is_output, other=0.0).to(DOT_DTYPE)
 
+    table = block_tables + seq * stride_table
     maximum = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     accumulated = tl.zeros([ROWS, FEATURES], tl.float32)
@@ -78,8 +79,8 @@ def decode_kernel(
         is_seen = positions < stop
         if WINDOW is not None:
             is_seen = is_seen & (positions >= first_seen)
-        table = block_tables + seq * stride_table
-        key_rows = token_offsets(table, positions, is_seen, kv_head, stride_key_block, BLOCK_SIZE, HEAD_DIM)
+        block_ids, inside = locate_tokens(table, positions, is_seen, kv_head, BLOCK_SIZE, HEAD_DIM)
+        key_rows = block_ids * stride_key_block + inside
         keys = tl.load(
             key_cache + key_rows[None, :] + features[:, None], mask=is_seen[None, :] & is_feature[:, None], other=0.0
         )
@@ -91,7 +92,7 @@ def decode_kernel(
         shrink = tl.exp2(maximum - new_maximum)
         weights = tl.exp2(scores - new_maximum[:, None])
         total = total * shrink + tl.sum(weights, 1)
-        value_rows = token_offsets(table, positions, is_seen, kv_head, stride_value_block, BLOCK_SIZE, HEAD_DIM)
+        value_rows = block_ids * stride_value_block + inside
         # Masked too, not only weighted by 0: an unused slot may hold NaN.
         values = tl.load(
             value_cache + value_rows[:, None] + features[None, :],

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .kv_cache import check_block_layout, token_offsets
+from .kv_cache import check_block_layout, locate_tokens
 from .tiles import LOG2_E, dot_dtype, is_rocm, prefill_tiles
 
 
@@ -67,14 +67,15 @@ def prefill_kernel(
     if WINDOW is not None:
         start = tl.maximum(num_before + first_query - WINDOW + 1, 0) // TOKENS * TOKENS
 
+    table = block_tables + seq * stride_table
     maximum = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     accumulated = tl.zeros([ROWS, FEATURES], tl.float32)
     for tile_start in range(start, stop, TOKENS):
         positions = tile_start + tl.arange(0, TOKENS)
         is_held = positions < stop
-        table = block_tables + seq * stride_table
-        key_rows = token_offsets(table, positions, is_held, kv_head, stride_key_block, BLOCK_SIZE, HEAD_DIM)
+        block_ids, inside = locate_tokens(table, positions, is_held, kv_head, BLOCK_SIZE, HEAD_DIM)
+        key_rows = block_ids * stride_key_block + inside
         keys = tl.load(
             key_cache + key_rows[None, :] + features[:, None], mask=is_held[None, :] & is_feature[:, None], other=0.0
         )
@@ -90,7 +91,7 @@ def prefill_kernel(
         shrink = tl.exp2(maximum - reference)
         weights = tl.exp2(scores - reference[:, None])
         total = total * shrink + tl.sum(weights, 1)
-        value_rows = token_offsets(table, positions, is_held, kv_head, stride_value_block, BLOCK_SIZE, HEAD_DIM)
+        value_rows = block_ids * stride_value_block + inside
         # Masked too, not only weighted by 0: an unused slot may hold NaN.
         values = tl.load(
             value_cache + value_rows[:, None] + features[None, :],

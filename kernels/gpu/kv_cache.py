@@ -27,18 +27,17 @@ def check_block_layout(cache: Tensor) -> None:
 
 
 @triton.jit
-def token_offsets(
+def locate_tokens(
     block_table,  # pointer to one sequence's row
     positions,  # [tokens]
     is_held,  # [tokens] whether the position lies in the context
     kv_head,
-    stride_block,
     BLOCK_SIZE: tl.constexpr,
     HEAD_DIM: tl.constexpr,
 ):
-    """Offset of each position's row of one head in a cache: [tokens] int64."""
+    """Where one head of each position lies: its block id (int64) and the offset of its row inside the block."""
     block_ids = tl.load(block_table + positions // BLOCK_SIZE, mask=is_held, other=0).to(tl.int64)
-    return block_ids * stride_block + (kv_head * BLOCK_SIZE + positions % BLOCK_SIZE) * HEAD_DIM
+    return block_ids, (kv_head * BLOCK_SIZE + positions % BLOCK_SIZE) * HEAD_DIM
 
 
 @triton.jit

@@ -21,9 +21,8 @@ key_shape, value_shape = backend.kv_block_shapes(NUM_KV_HEADS, BLOCK_SIZE, HEAD_
 pool = torch.empty(NUM_BLOCKS, 1, 2, ELEMENTS, dtype=DTYPE)
 assert pool.numel() > 2**31
 large = (pool[:, 0, 0].view(NUM_BLOCKS, *key_shape), pool[:, 0, 1].view(NUM_BLOCKS, *value_shape))
-small = tuple(
-    torch.zeros(4, *shape, dtype=DTYPE) for shape in reference.kv_block_shapes(NUM_KV_HEADS, BLOCK_SIZE, HEAD_DIM)
-)
+truth_shape, _ = reference.kv_block_shapes(NUM_KV_HEADS, BLOCK_SIZE, HEAD_DIM)
+small = (torch.zeros(4, *truth_shape, dtype=DTYPE), torch.zeros(4, *truth_shape, dtype=DTYPE))
 
 torch.manual_seed(0)
 key, value = torch.randn(2, CONTEXT_LEN, NUM_KV_HEADS, HEAD_DIM).to(DTYPE)
