@@ -50,7 +50,7 @@ class Scheduler:
         self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
         self.num_preemptions = 0
-        self._step_number = 0
+        self._num_served = 0
 
     @property
     def has_unfinished(self) -> bool:
@@ -61,17 +61,18 @@ class Scheduler:
 
     def schedule(self) -> ScheduledStep:
         step = ScheduledStep(budget=self._max_num_batched_tokens)
-        self._step_number += 1
         decodes = [sequence for sequence in self.running if sequence.num_remaining_tokens == 1]
         prefills = [sequence for sequence in self.running if sequence.num_remaining_tokens > 1]
-        for sequence in sorted(decodes, key=lambda sequence: (sequence.last_step, sequence.order)):
+        for sequence in sorted(decodes, key=lambda sequence: (sequence.last_served, sequence.order)):
             self._schedule_running(sequence, step)
         for sequence in prefills:
             self._schedule_running(sequence, step)
         self._admit_waiting(step)
         step.copies = self.manager.take_copies()
         for sequence in step.num_tokens:
-            sequence.last_step = self._step_number
+            # A number for each, not one a step: else the older of two served together would always be first again.
+            self._num_served += 1
+            sequence.last_served = self._num_served
         return step
 
     def fork(self, parent: Sequence) -> list[Sequence]:

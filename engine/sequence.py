@@ -41,7 +41,7 @@ class Sequence:
     num_cached_tokens: int | None = None  # prompt tokens reused at first admission; None before it
     num_preemptions: int = 0
     num_steps_deferred: int = 0  # steps that it waited for a block which another sequence computes
-    last_step: int = -1
+    last_served: int = -1  # grows with every turn that any sequence gets
 
     @property
     def order(self) -> tuple[int, int]:
@@ -83,5 +83,5 @@ class Sequence:
             num_computed_tokens=self.num_computed_tokens,
             num_cached_tokens=self.num_cached_tokens,
             num_preemptions=self.num_preemptions,
-            last_step=self.last_step,
+            last_served=self.last_served,
         )
