@@ -1,0 +1,110 @@
+"""The core under random load.
+
+Whatever shares, parts, is evicted, preempted, stopped or fails: each reply is the one that the model gives alone.
+"""
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, given, settings
+
+from cache_driver import WorstHasher
+from paged_chat.engine.cache.block_hash import BlockHasher
+from paged_chat.engine.request import SamplingParams
+from slot_runner import Listener, SlotRunner, ask, ask_all, greedy, make_core, preempt, reply_to
+
+FEW = settings(deadline=None, suppress_health_check=list(HealthCheck))
+HASHERS = (BlockHasher(), BlockHasher(bits=8), WorstHasher())
+
+
+@st.composite
+def prompts(draw: st.DrawFn) -> list[list[int]]:
+    """Chats that part and go on: each prompt continues a beginning of an earlier one."""
+    drawn: list[list[int]] = [[]]
+    for _ in range(draw(st.integers(1, 8))):
+        base = draw(st.sampled_from(drawn))
+        kept = base[: draw(st.integers(0, len(base)))]
+        drawn.append((kept + draw(st.lists(st.integers(0, 2), min_size=1, max_size=10)))[:24])
+    return drawn[1:]
+
+
+@st.composite
+def params(draw: st.DrawFn) -> SamplingParams:
+    is_greedy = draw(st.booleans())
+    return SamplingParams(
+        temperature=0.0 if is_greedy else draw(st.sampled_from((0.7, 1.2))),
+        top_k=draw(st.sampled_from((0, 5))),
+        top_p=draw(st.sampled_from((1.0, 0.8))),
+        repetition_penalty=draw(st.sampled_from((1.0, 1.3))),
+        frequency_penalty=draw(st.sampled_from((0.0, 0.4))),
+        max_tokens=draw(st.integers(1, 8)),
+        n=draw(st.integers(1, 3)),
+        seed=draw(st.integers(0, 3)),
+    )
+
+
+@settings(FEW, max_examples=100)
+@given(data=st.data(), asked=prompts(), hasher=st.sampled_from(HASHERS))
+def test_every_reply_is_the_one_the_model_gives_alone(data, asked, hasher):
+    block_size = data.draw(st.sampled_from((1, 2, 4)), label="block_size")
+    runner = SlotRunner(block_size)
+    core = make_core(
+        runner,
+        num_blocks=data.draw(st.integers(-(-32 // block_size), 96 // block_size), label="num_blocks") + 1,
+        block_size=block_size,
+        max_num_seqs=data.draw(st.integers(3, 6), label="max_num_seqs"),
+        max_num_batched_tokens=data.draw(st.sampled_from((1, 3, 8, 64)), label="budget"),
+        watermark_blocks=data.draw(st.integers(0, 2), label="watermark"),
+        hasher=hasher,
+    )
+    listener = Listener(core)
+    submitted = {}
+    for prompt in asked:
+        own = data.draw(params())
+        salt = data.draw(st.sampled_from(("", "ann")))
+        submitted[core.submit(prompt, own, salt=salt)] = (prompt, own)
+        for _ in range(data.draw(st.integers(0, 4), label="steps")):
+            listener.step()
+        if core.scheduler.running and data.draw(st.booleans(), label="preempt"):
+            sequence = data.draw(st.sampled_from(core.scheduler.running))
+            preempt(core, sequence.request_id, sequence.sample)
+            core.check_integrity()
+    listener.run()
+    for request_id, (prompt, own) in submitted.items():
+        alone = ask_all(make_core(SlotRunner(), prefix_caching=False), prompt, own)
+        for sample in range(own.n):
+            heard = listener.reply(request_id, sample)
+            assert (heard.token_ids, heard.finish_reason) == (alone[sample].token_ids, "length")
+            assert heard.stats.num_generated_tokens == own.max_tokens
+    snapshot = core.snapshot()
+    assert snapshot.num_referenced == 0
+    assert snapshot.num_free + snapshot.num_cached == snapshot.num_blocks - 1
+    assert snapshot.hits + snapshot.misses == sum(len(prompt) for prompt in asked)
+
+
+@settings(FEW, max_examples=60)
+@given(data=st.data(), asked=prompts())
+def test_stops_and_faults_end_their_own_requests_only(data, asked):
+    runner = SlotRunner(2)
+    core = make_core(runner, num_blocks=24, block_size=2, max_num_seqs=4, max_num_batched_tokens=6)
+    listener = Listener(core)
+    submitted = {}
+    for prompt in asked:
+        own = greedy(6, n=data.draw(st.integers(1, 2)))
+        submitted[core.submit(prompt, own)] = (prompt, own)
+        for _ in range(data.draw(st.integers(0, 3), label="steps")):
+            listener.step()
+        what = data.draw(st.sampled_from(("nothing", "abort", "fail")), label="what")
+        if what == "abort":
+            core.abort(data.draw(st.sampled_from(sorted(submitted))))
+        elif what == "fail":
+            runner.failures.append(RuntimeError("a bad step"))
+    listener.run()
+    for request_id, (prompt, own) in submitted.items():
+        whole = reply_to(prompt, 6)
+        for sample in range(own.n):
+            heard = listener.reply(request_id, sample)
+            assert heard.finish_reason in ("length", "abort", "error")
+            assert tuple(heard.token_ids) == whole[: len(heard.token_ids)]
+            assert (heard.finish_reason == "length") == (len(heard.token_ids) == 6)
+    assert core.snapshot().num_referenced == 0
+    runner.failures.clear()
+    assert tuple(ask(core, asked[-1], greedy(6)).token_ids) == reply_to(asked[-1], 6)
