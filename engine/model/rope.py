@@ -60,5 +60,6 @@ def _yarn(config: RopeConfig, periods: Tensor, head_dim: int) -> Tensor:
     low, high = max(low, 0), min(high, head_dim - 1)
     if low == high:
         high += 0.001
-    interpolate = ((torch.arange(head_dim // 2, dtype=torch.float32) - low) / (high - low)).clamp(0.0, 1.0)
-    return interpolate / (config.factor * periods) + (1 - interpolate) / periods
+    keep = 1 - ((torch.arange(head_dim // 2, dtype=torch.float32) - low) / (high - low)).clamp(0.0, 1.0)
+    # In transformers' order: at position 20,000 one rounding more is a thousandth of a radian.
+    return 1.0 / (config.factor * periods) * (1 - keep) + 1.0 / periods * keep

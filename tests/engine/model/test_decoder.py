@@ -5,7 +5,7 @@ import tiny_models
 import torch
 from paged_decoder import PagedDecoder
 
-from paged_chat.engine import EngineConfig
+from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.model.loader import load_model
 
 TOLERANCE = 1e-4
@@ -19,7 +19,9 @@ def expected_logits(family, token_ids, **overrides):
 
 
 def paged(folder, kernels="cpu", **options):
-    return PagedDecoder(load_model(EngineConfig(model=str(folder), dtype="float32", kernels=kernels)).decoder, **options)
+    return PagedDecoder(
+        load_model(EngineConfig(model=str(folder), dtype="float32", kernels=kernels)).decoder, **options
+    )
 
 
 def assert_close(logits, expected):
