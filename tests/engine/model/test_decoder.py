@@ -1,12 +1,12 @@
 """The oracle: transformers' own logits, for every family, however the prompt is cut and whatever runs beside it."""
 
 import pytest
-import tiny_models
 import torch
-from paged_decoder import PagedDecoder
 
+import tiny_models
 from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.model.loader import load_model
+from paged_decoder import PagedDecoder
 
 TOLERANCE = 1e-4
 PROMPT = torch.randint(3, tiny_models.VOCAB_SIZE, (100,), generator=torch.Generator().manual_seed(1)).tolist()

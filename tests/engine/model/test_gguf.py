@@ -1,4 +1,4 @@
-"""GGUF: every quantisation equals the package's, every family equals its Hugging Face twin, hostile files are refused."""
+"""GGUF: each quantisation equals the package's, each family its Hugging Face twin; hostile files are refused."""
 
 import struct
 import time
@@ -6,11 +6,10 @@ import time
 import gguf
 import numpy as np
 import pytest
+import torch
+
 import tiny_gguf
 import tiny_models
-import torch
-from paged_decoder import PagedDecoder
-
 from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.errors import ModelFileInvalid, ModelUnsupported
 from paged_chat.engine.model.gguf import GgufSource
@@ -18,6 +17,7 @@ from paged_chat.engine.model.gguf_config import config_from_gguf
 from paged_chat.engine.model.gguf_file import TENSOR_TYPES, GgufFile
 from paged_chat.engine.model.loader import load_model
 from paged_chat.engine.model.weights import check_tensors, fuse, fused_tensors
+from paged_decoder import PagedDecoder
 
 PROMPT = list(range(3, 63))
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64, "num_hidden_layers": 1}

@@ -34,8 +34,8 @@ def test_a_small_llama():
     assert (config.family, config.vocab_size, config.hidden_size, config.intermediate_size) == ("llama", 320, 64, 96)
     assert (config.num_layers, config.num_heads, config.num_kv_heads, config.head_dim) == (4, 4, 2, 16)
     assert (config.windows, config.nope) == ((None,) * 4, (False,) * 4)
-    assert not (config.attention_bias or config.output_bias or config.mlp_bias or config.qk_norm)
-    assert not config.tie_embeddings
+    assert (config.attention_bias, config.output_bias, config.mlp_bias) == (False, False, False)
+    assert (config.qk_norm, config.tie_embeddings) == (False, False)
     assert config.rope == RopeConfig(theta=10000.0)
 
 
@@ -146,7 +146,7 @@ def test_what_is_not_run_is_refused_by_name(changes, named):
 
 
 def test_the_refusal_of_an_architecture_lists_what_works():
-    with pytest.raises(ModelUnsupported, match="Llama 2 and 3.*Mistral.*Qwen2.*Qwen3.*SmolLM3"):
+    with pytest.raises(ModelUnsupported, match=r"Llama 2 and 3.*Mistral.*Qwen2.*Qwen3.*SmolLM3"):
         parse(architectures=["MambaForCausalLM"])
 
 

@@ -4,10 +4,10 @@ import json
 import shutil
 
 import pytest
-import tiny_models
 import torch
 from safetensors.torch import load_file, save_file
 
+import tiny_models
 from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.errors import ModelFileInvalid, ModelUnsupported
 from paged_chat.engine.model.loader import load_model
