@@ -51,8 +51,8 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.model, str) or not self.model:
             raise InvalidParameter(f"model must be a name or a path, not {self.model!r}")
-        kind, _, index = self.device.partition(":")
-        if kind not in DEVICES or (index and not (kind == "cuda" and index.isdecimal())):
+        kind, colon, index = self.device.partition(":") if isinstance(self.device, str) else ("", "", "")
+        if kind not in DEVICES or (colon and not (kind == "cuda" and index.isdecimal())):
             raise InvalidParameter(f"device must be auto, cpu, cuda or cuda:N, not {self.device!r}")
         _one_of("dtype", self.dtype, DTYPES)
         _one_of("weights", self.weights, WEIGHTS)
@@ -71,8 +71,11 @@ class EngineConfig:
                     f"kv_memory must be a number of bytes, or a share of the free memory above 0 and up to 1.0, "
                     f"not {self.kv_memory!r}"
                 )
-        if not 0 <= self.watermark < 1:
+        if not isinstance(self.watermark, int | float) or not 0 <= self.watermark < 1:
             raise InvalidParameter(f"watermark must be at least 0 and under 1, not {self.watermark!r}")
+        for name in ("prefix_caching", "check_integrity"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidParameter(f"{name} must be True or False, not {getattr(self, name)!r}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

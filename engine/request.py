@@ -1,12 +1,13 @@
 """What goes into the engine and what comes out: sampling parameters, token deltas, finished outputs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from .errors import InvalidParameter
 
+Item = TypeVar("Item")
 FinishReason = Literal["stop", "length", "abort", "error"]
 MAX_TOP_LOGPROBS = 64
 MAX_SAMPLES = 256
@@ -63,10 +64,10 @@ class SamplingParams:
             _whole("seed", self.seed, 0, 2**63 - 1)
         if self.logprobs is not None:
             _whole("logprobs", self.logprobs, 0, MAX_TOP_LOGPROBS)
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        stop = (self.stop,) if isinstance(self.stop, str) else _listed("stop", self.stop)
         if not all(isinstance(text, str) and text for text in stop):
             raise InvalidParameter(f"stop must hold strings that aren't empty, not {self.stop!r}")
-        stop_token_ids = tuple(self.stop_token_ids)
+        stop_token_ids = _listed("stop_token_ids", self.stop_token_ids)
         for token_id in stop_token_ids:
             _whole("stop_token_ids", token_id, 0, 2**31 - 1)
         # Normalising a frozen value once, while it is built, keeps every reader free of the string-or-list question.
@@ -131,6 +132,12 @@ class RequestOutput:
     num_prompt_tokens: int
     num_cached_tokens: int
     samples: tuple[SampleOutput, ...] = field(default=())
+
+
+def _listed(name: str, values: Sequence[Item]) -> tuple[Item, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidParameter(f"{name} must be a list, not {values!r}")
+    return tuple(values)
 
 
 def _real(name: str, value: float, least: float, most: float, open_below: bool = False) -> None:
