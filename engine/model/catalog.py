@@ -154,7 +154,11 @@ def _entry(model: str) -> CatalogEntry | None:
 def _local(model: str) -> ModelSource | None:
     path = Path(model).expanduser()
     if path.is_dir():
-        return ModelSource(model, "folder", path)
+        files = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
+        if len(files) > 1:
+            names = ", ".join(file.name for file in files[:8])
+            raise ModelNotFound(f"{path} holds {len(files)} .gguf files; give the path of one of them: {names}")
+        return ModelSource(model, "gguf", files[0]) if files else ModelSource(model, "folder", path)
     if path.is_file():
         if path.suffix.lower() != ".gguf":
             raise ModelNotFound(

@@ -26,6 +26,7 @@ class DecoderInput:
     logits_rows: Tensor  # [num_logits] int64
     num_decodes: int
     max_query_len: int
+    max_context_len: int  # of context_lens, known here without asking the device
 
     @classmethod
     def from_batch(cls, batch: Batch, device: torch.device | str = "cpu") -> "DecoderInput":
@@ -45,13 +46,15 @@ class DecoderInput:
             logits_rows=tensor(batch.logits_rows),
             num_decodes=batch.num_decodes,
             max_query_len=batch.max_query_len,
+            max_context_len=int(batch.context_lens.max(initial=0)),
         )
 
 
 class Decoder:
     """Token ids in, next-token logits out; keys and values go into the paged caches that the caller owns.
 
-    Weights and caches share one dtype and one device. `num_positions` is the longest context that will be asked for.
+    Weights and caches share one dtype and one device. The rotary tables hold `num_positions` and grow when a context
+    gets longer: windows of a million positions are promised more often than used.
     """
 
     def __init__(self, config: ModelConfig, weights: DecoderWeights, backend: Backend, num_positions: int) -> None:
@@ -59,7 +62,7 @@ class Decoder:
         self.weights = weights
         self.backend = backend
         self.scale = config.head_dim**-0.5
-        self.cos, self.sin = cos_sin_tables(config.rope, config.head_dim, num_positions, weights.embedding.device)
+        self.cos, self.sin = self._rotary_tables(num_positions)
 
     @torch.inference_mode()
     def forward(
@@ -70,6 +73,8 @@ class Decoder:
     ) -> Tensor:  # [num_logits, vocab] float32
         """Writes the tokens' keys and values into their slots and gives the logits after `inputs.logits_rows`."""
         backend, config, weights = self.backend, self.config, self.weights
+        if inputs.max_context_len > len(self.cos):
+            self.cos, self.sin = self._rotary_tables(max(inputs.max_context_len, 2 * len(self.cos)))
         hidden = embedding(inputs.input_ids, weights.embedding)
         residual: Tensor | None = None
         last = config.num_layers - 1
@@ -87,6 +92,9 @@ class Decoder:
             hidden = backend.linear(gated, layer.down, layer.down_bias)
         normed, _ = backend.rms_norm(hidden, weights.norm, config.rms_norm_eps, residual)
         return backend.linear(normed, weights.head, None).float()
+
+    def _rotary_tables(self, num_positions: int) -> tuple[Tensor, Tensor]:  # [num_positions, head_dim / 2] each
+        return cos_sin_tables(self.config.rope, self.config.head_dim, num_positions, self.weights.embedding.device)
 
     def _attention(
         self,

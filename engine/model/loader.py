@@ -26,6 +26,9 @@ from .weights import DecoderWeights, FusedTensor, TensorSource, check_tensors, f
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
+# Rotary tables begin with so many positions (8 MiB with heads of 64 features).
+FIRST_POSITIONS = 32768
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
@@ -66,7 +69,7 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
     return LoadedModel(
         name=source.name,
         model_config=model_config,
-        decoder=Decoder(model_config, weights, backend, num_positions=window),
+        decoder=Decoder(model_config, weights, backend, num_positions=min(window, FIRST_POSITIONS)),
         backend=backend,
         device=device,
         dtype=dtype,
@@ -133,6 +136,8 @@ def _load_gguf(
             weights = _fused_on(device, model_config, tensors, fused, dtype, on_progress)
             return model_config, weights, fingerprint(model_config, source_digest)
     loaded = {name: values.to(device) for name, values in prepared.tensors.items()}
+    num_bytes = sum(values.nbytes for values in loaded.values())
+    on_progress(LoadProgress("load", num_bytes, num_bytes))
     weights = DecoderWeights.from_tensors(model_config, loaded)
     return model_config, weights, fingerprint(model_config, prepared.source_digest)
 

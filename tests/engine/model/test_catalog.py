@@ -77,6 +77,14 @@ def test_folders_and_files_are_taken_as_they_are(tiny_model, tmp_path):
     assert resolve(str(file)) == ModelSource(str(file), "gguf", file)
 
 
+def test_a_folder_that_holds_one_gguf_file_means_that_file(tmp_path):
+    file = tiny_gguf.build("llama", tmp_path / "tiny.gguf")
+    assert resolve(str(tmp_path)) == ModelSource(str(tmp_path), "gguf", file)
+    shutil.copy(file, tmp_path / "other.gguf")
+    with pytest.raises(ModelNotFound, match=r"holds 2 \.gguf files; .*: other\.gguf, tiny\.gguf"):
+        resolve(str(tmp_path))
+
+
 def test_removing_ones_own_file_removes_only_what_was_prepared(tmp_path):
     file = tmp_path / "own.gguf"
     file.write_bytes(CONTENT)

@@ -78,6 +78,17 @@ def test_positions_far_behind_the_trained_context_turn_as_in_transformers(tiny_m
         assert_close(logits, expected_logits(family, far))
 
 
+def test_rotary_tables_grow_with_the_longest_context(tiny_model):
+    decoder = paged(tiny_model("llama"))
+    inner = decoder.decoder
+    inner.cos, inner.sin = inner.cos[:16], inner.sin[:16]
+    parts = [decoder.step(("a", PROMPT[:20]))[0]]
+    assert inner.cos.shape == (32, 8)
+    parts.append(decoder.step(("a", PROMPT[20:]))[0])
+    assert inner.cos.shape == (100, 8)
+    assert_close(torch.cat(parts), expected_logits("llama", PROMPT))
+
+
 def test_a_step_without_wanted_rows_writes_its_keys_and_gives_no_logits(tiny_model):
     decoder = paged(tiny_model("llama"))
     inner = decoder.decoder
