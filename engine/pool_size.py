@@ -27,6 +27,6 @@ def choose_num_blocks(config: EngineConfig, device: torch.device, block_bytes: i
         free = free_memory(device)
         num_bytes = int((UNKNOWN_FREE_BYTES if free is None else free) * (config.kv_memory or default_share))
         if config.kv_memory is None and device.type == "cpu":
-            windows = MAX_WINDOWS_CPU * -(-model_window // config.block_size) * block_bytes
+            windows = (MAX_WINDOWS_CPU * -(-model_window // config.block_size) + 1) * block_bytes
             num_bytes = min(num_bytes, max(windows, MIN_DEFAULT_BYTES_CPU))
-    return max(2, num_bytes // block_bytes + 1)
+    return max(2, num_bytes // block_bytes)
