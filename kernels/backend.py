@@ -79,7 +79,11 @@ class Backend(Protocol):
         eps: float,
         residual: Tensor | None = None,  # [..., width], added to hidden first
     ) -> tuple[Tensor, Tensor]:
-        """(hidden + residual) / rms * weight, and hidden + residual itself (Zhang and Sennrich 2019)."""
+        """(hidden + residual) / rms * weight in hidden's dtype, and hidden + residual itself (Zhang and Sennrich 2019).
+
+        The sum is float32 whatever the inputs are: rounding it to bfloat16 in every layer costs most of the precision
+        that is lost in bfloat16 (SmolLM2-135M: a KL divergence of 0.0031 instead of 0.0009 nats a token).
+        """
         ...
 
     def rope(

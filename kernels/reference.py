@@ -119,7 +119,7 @@ def rms_norm(
     residual: Tensor | None = None,  # [..., width]
 ) -> tuple[Tensor, Tensor]:
     """h = hidden + residual; (h / sqrt(mean(h²) + eps) · weight, h) (Zhang and Sennrich 2019)."""
-    total = hidden if residual is None else hidden + residual
+    total = hidden if residual is None else hidden.float() + residual.float()
     wide = total.float()
     normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.float()
     return normed.to(hidden.dtype), total

@@ -12,8 +12,9 @@ def rms_norm(
     residual: Tensor | None = None,  # [..., width]
 ) -> tuple[Tensor, Tensor]:
     """h = hidden + residual; (h / sqrt(mean(h²) + eps) · weight, h) (Zhang and Sennrich 2019)."""
-    total = hidden if residual is None else hidden + residual
-    return functional.rms_norm(total, weight.shape, weight.to(total.dtype), eps), total
+    total = hidden if residual is None else residual.float().add(hidden)
+    normed = functional.rms_norm(total, weight.shape, weight.to(total.dtype), eps)
+    return normed.to(hidden.dtype), total
 
 
 def rope(

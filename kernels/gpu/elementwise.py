@@ -28,8 +28,7 @@ def rms_norm_kernel(
     row_total = tl.load(hidden + row * stride_hidden + columns, mask=is_column, other=0.0)
     if HAS_RESIDUAL:
         added = tl.load(residual + row * stride_residual + columns, mask=is_column, other=0.0)
-        # Rounded before it is normed, as the next layer will read it.
-        row_total = (row_total.to(tl.float32) + added.to(tl.float32)).to(total.dtype.element_ty)
+        row_total = row_total.to(tl.float32) + added.to(tl.float32)
         tl.store(total + row * WIDTH + columns, row_total, mask=is_column)
     wide = row_total.to(tl.float32)
     inverse_rms = tl.rsqrt(tl.sum(wide * wide, 0) / WIDTH + eps)
@@ -51,7 +50,7 @@ def rms_norm(
     residual_rows = rows if residual is None else residual.reshape(-1, width)
     assert rows.stride(1) == residual_rows.stride(1) == 1, "a row must be contiguous"
     normed = torch.empty(hidden.shape, dtype=hidden.dtype, device=hidden.device)
-    total = hidden if residual is None else torch.empty_like(normed)
+    total = hidden if residual is None else torch.empty(hidden.shape, dtype=torch.float32, device=hidden.device)
     if len(rows) == 0:
         return normed, total
     padded = triton.next_power_of_2(width)

@@ -42,13 +42,21 @@ def decode_tiles(group_size: int, head_dim: int, element_bytes: int, rocm: bool)
 
 
 def prefill_tiles(group_size: int, head_dim: int, element_bytes: int, rocm: bool) -> Tiles:
-    """Prefill waits for arithmetic: many rows share each tile of keys."""
+    """Prefill waits for arithmetic: many rows share each tile of keys.
+
+    Exact float32 has no tensor cores; its products are unrolled, so larger tiles only compile for longer.
+    """
     features = triton.next_power_of_2(head_dim)
     token_bytes = features * element_bytes
-    rows = 128 if token_bytes <= 256 else 64 if token_bytes <= 512 else 32
+    if element_bytes == 2 and token_bytes <= 256:
+        rows, tokens = 128, 64
+    elif token_bytes <= 512:
+        rows, tokens = 64, 32
+    else:
+        rows, tokens = 32, 16
     return Tiles(
         rows=max(rows, triton.next_power_of_2(group_size)),
-        tokens=64 if token_bytes <= 256 else 32 if token_bytes <= 512 else 16,
+        tokens=tokens,
         features=features,
         num_warps=8 if rows * features >= 128 * 128 else 4,
         num_stages=1 if rocm else 2,

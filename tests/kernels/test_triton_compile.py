@@ -29,10 +29,10 @@ CHIPS = {  # and the shared memory of one program, KiB
     "gfx942": (GPUTarget("hip", "gfx942", 64), 64),
 }
 POINTERS = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
-# A model of today on each chip, and the shape that needs the most memory on those of each maker that have the least.
-LARGEST = (torch.float32, 256, 16, 100)
+# A model of today on each chip, and the widest heads on those of each maker that have the least memory.
+WIDEST = (torch.float32, 256, 16, 100)
 SHAPES = [pytest.param(chip, torch.bfloat16, 128, 4, None, id=chip) for chip in CHIPS]
-SHAPES += [pytest.param(chip, *LARGEST, id=f"{chip}-largest") for chip in ("sm_80", "gfx942")]
+SHAPES += [pytest.param(chip, *WIDEST, id=f"{chip}-widest") for chip in ("sm_80", "gfx942")]
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION"),
