@@ -20,7 +20,7 @@ from paged_chat.engine.errors import PagedChatError
 from paged_chat.engine.home import home
 from paged_chat.engine.model import catalog
 
-from .engine_options import DeviceOption, DtypeOption, KernelsOption, ModelOption, from_options
+from .engine_options import DeviceOption, DtypeOption, ModelOption, from_options
 
 if TYPE_CHECKING:
     from paged_chat.engine.hardware import Device, ResolvedConfig
@@ -70,13 +70,12 @@ def doctor(
     model: ModelOption = DEFAULT_MODEL,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
-    kernels_name: KernelsOption = "auto",
 ) -> None:
     """Show what this machine has and what is missing; with --kernels check them.
 
     Exits with 1 where something keeps the app from working.
     """
-    config = from_options(lambda: EngineConfig(model=model, device=device, dtype=dtype, kernels=kernels_name))
+    config = from_options(lambda: EngineConfig(model=model, device=device, dtype=dtype))
     report = examine(config)
     checks: list[KernelCheck] = []
     if not as_json:

@@ -1,0 +1,89 @@
+"""`paged-chat doctor`: what it finds, and that a broken part is said and not thrown."""
+
+import json
+
+from paged_chat.engine import kernel_check
+from paged_chat.engine.config import EngineConfig
+from paged_chat.engine.kernel_check import KernelCheck, check_kernels
+
+
+def test_the_report_says_what_matters(run_cli, home):
+    ended = run_cli("doctor", "--device", "cpu")
+    assert ended.code == 0
+    for part in (
+        "paged-chat 0.",
+        "Python 3.",
+        "torch 2.",
+        "device cpu",
+        f"home    {home}",
+        "smollm2-135m: not here yet",
+    ):
+        assert part in ended.out
+
+
+def test_json_holds_the_same(run_cli, home):
+    report = json.loads(run_cli("doctor", "--json", "--device", "cpu", "--dtype", "bfloat16").out)
+    assert report["uses"] == {"device": "cpu", "dtype": "bfloat16", "kernels": "cpu"}
+    assert report["devices"][0]["name"] == "cpu"
+    assert (report["home"], report["model_path"], report["faults"]) == (str(home), None, [])
+    assert report["packages"]["torch"].startswith("2.")
+
+
+def test_a_local_model_is_found(run_cli, tmp_path):
+    assert json.loads(run_cli("doctor", "--json", "--model", str(tmp_path)).out)["model_path"] == str(tmp_path)
+
+
+def test_a_home_that_cannot_be_made_is_a_fault(run_cli, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("PAGED_CHAT_HOME", str(tmp_path / "file" / "home"))
+    ended = run_cli("doctor", "--json")
+    [fault] = json.loads(ended.out)["faults"]
+    assert ended.code == 1
+    assert fault.startswith(f"the home folder {tmp_path / 'file'}")
+
+
+def test_a_device_that_is_not_there_is_a_fault(run_cli):
+    ended = run_cli("doctor", "--device", "cuda:63")
+    assert ended.code == 1
+    assert "cuda:63" in ended.out
+
+
+def test_kernels_are_checked_against_the_reference(run_cli):
+    report = json.loads(run_cli("doctor", "--json", "--kernels", "--device", "cpu", "--dtype", "float32").out)
+    checked = {check["kernel"] for check in report["kernels"]}
+    operations = "write_kv attention_decode attention_prefill copy_blocks rms_norm rope silu_mul linear"
+    assert checked == set(operations.split())
+    assert [check for check in report["kernels"] if not check["passed"]] == []
+
+
+def test_a_wrong_and_a_raising_kernel_are_found(monkeypatch):
+    from paged_chat.kernels import cpu
+
+    def broken_linear(hidden, weight, bias):
+        raise RuntimeError("illegal instruction")
+
+    monkeypatch.setattr(cpu, "silu_mul", lambda gate_up: gate_up[..., : gate_up.shape[-1] // 2])
+    monkeypatch.setattr(cpu, "linear", broken_linear)
+    checks = list(check_kernels(EngineConfig(device="cpu", dtype="float32")))
+    assert {check.kernel for check in checks if not check.passed} == {"silu_mul", "linear"}
+    assert {check.fault for check in checks if check.kernel == "linear"} == {"RuntimeError: illegal instruction"}
+
+
+def test_a_result_of_nan_fails():
+    check = KernelCheck(kernel="rope", shape="1", tolerance=1.0, relative_error=float("nan"))
+    assert not check.passed
+
+
+def test_the_table_marks_what_failed(run_cli, monkeypatch):
+    checks = [
+        KernelCheck(kernel="rope", shape="1", tolerance=0.1, relative_error=0.01, time_ms=1.0, reference_ms=2.0),
+        KernelCheck(kernel="linear", shape="1", tolerance=0.1, relative_error=0.5, time_ms=1.0, reference_ms=2.0),
+        KernelCheck(kernel="silu_mul", shape="1", tolerance=0.1, fault="RuntimeError: no"),
+    ]
+    monkeypatch.setattr(kernel_check, "check_kernels", lambda config: iter(checks))
+    ended = run_cli("doctor", "--kernels")
+    rope, linear, silu_mul = ended.out.splitlines()[-3:]
+    assert ended.code == 1
+    assert rope.split() == ["rope", "1", "1.0e-02", "1.000", "2.000"]
+    assert linear.endswith("over 0.1")
+    assert silu_mul.endswith("RuntimeError: no")

@@ -1,0 +1,57 @@
+"""The documentation says what the program does."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from paged_chat.app import cli
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = (ROOT / "docs" / "commands.md").read_text()
+COMMON = COMMANDS.partition("\n## ")[0]
+README = (ROOT / "README.md").read_text()
+
+
+def section(name):
+    """A command's own part of the page, from its heading to the next."""
+    [body] = re.findall(rf"^## {name}$(.*?)(?=^## |\Z)", COMMANDS, re.MULTILINE | re.DOTALL)
+    return body
+
+
+def options_of(command):
+    """The names of every option, those of subcommands too."""
+    own = {name for parameter in command.params for name in parameter.opts if name.startswith("-")}
+    return own.union(*(options_of(sub) for sub in getattr(command, "commands", {}).values()))
+
+
+@pytest.mark.parametrize("name", sorted(cli.command_entry_points()))
+def test_every_command_is_documented_with_an_example_and_every_option(name):
+    command = get_command(cli.command_entry_points()[name].load())
+    assert f"$ paged-chat {name}" in section(name)
+    documented = COMMON + section(name)
+    assert {option for option in options_of(command) if f"`{option}" not in documented} == set()
+    assert {sub for sub in getattr(command, "commands", {}) if f"`{sub}" not in section(name)} == set()
+
+
+def test_the_options_before_a_command_are_documented():
+    assert {option for option in options_of(get_command(cli.app)) if f"`{option}" not in COMMON} == set()
+
+
+def test_the_readmes_make_commands_exist():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z]+)", README, re.MULTILINE))
+    assert {"web", "test"} <= named <= targets
+
+
+def test_the_readmes_links_lead_somewhere():
+    links = [link for link in re.findall(r"\]\(([^)#]+)", README) if "://" not in link]
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_changelog_has_the_packages_version():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
