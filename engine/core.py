@@ -161,13 +161,23 @@ class EngineCore:
                 self._run(step, deltas)
             except Exception as error:
                 logger.exception("a step failed; its requests have ended")
-                deltas += self._fail(step, error)
+                message = f"the step that computed this request failed: {type(error).__name__}: {error}"
+                deltas += self._end_step(step, "error", message)
+            except BaseException:
+                # Ctrl-C: what the step would have copied and written is unknown. The next step reports the ends.
+                self._ended = deltas + self._end_step(step, "abort")
+                raise
         if self._check_every_step:
             self.check_integrity()
         return deltas
 
     def abort(self, request_id: str, *, report: bool = True) -> bool:
-        """Ends a request now and frees its blocks; the next step reports it. False if it has ended already."""
+        """Ends a request now and frees its blocks; the next step reports it. False if it has ended already.
+
+        Without `report` nothing more is heard of it, not even of an end that came before.
+        """
+        if not report:
+            self._ended = [delta for delta in self._ended if delta.request_id != request_id]
         request = self._requests.get(request_id)
         if request is None:
             return False
@@ -278,13 +288,13 @@ class EngineCore:
         first.num_forks = 0
         return [self._end(request, reply, reply.end(reason, error), keep_tail=keep_tail) for reply in live]
 
-    def _fail(self, step: ScheduledStep, error: Exception) -> list[TokenDelta]:
-        message = f"the step that computed this request failed: {type(error).__name__}: {error}"
+    def _end_step(self, step: ScheduledStep, reason: FinishReason, error: str | None = None) -> list[TokenDelta]:
+        """Ends the requests in a step that didn't come to its end; what their last blocks hold is unknown."""
         deltas = []
         for request_id in {sequence.request_id: None for sequence in step.num_tokens}:
             request = self._requests.get(request_id)
             if request is not None:  # otherwise it ended in this very step, before the fault
-                deltas += self._end_all(request, "error", message, keep_tail=False)
+                deltas += self._end_all(request, reason, error, keep_tail=False)
                 self.events.request_id = request_id
                 self.events.record(EventKind.FAILED)
         return deltas

@@ -35,12 +35,14 @@ class Engine:
     def __init__(self, config: EngineConfig | None = None, on_progress: OnProgress = ignore_progress) -> None:
         started = time.perf_counter()
         self.config = config or EngineConfig()
-        self._model = load_model(self.config, on_progress)
-        source = self._model.tokenizer_source
+        model = load_model(self.config, on_progress)
+        self._model: LoadedModel | None = model
+        self.model_name = model.name
+        source = model.tokenizer_source
         self._tokenizer = load_tokenizer(source, prepared_folder(source), on_progress)
         self._chat_template = ChatTemplate(self._tokenizer) if self._tokenizer is not None else None
         self._held_deltas: list[TokenDelta] = []
-        self._core: EngineCore | None = self._build_core(self._model)
+        self._core: EngineCore | None = self._build_core(model)
         self.load_s = time.perf_counter() - started
 
     def __enter__(self) -> "Engine":
@@ -52,7 +54,7 @@ class Engine:
     def close(self) -> None:
         """Gives back the memory of weights and pool; safe to call twice."""
         self._core = None
-        del self._model
+        self._model = None
 
     # Requests
 
@@ -173,11 +175,9 @@ class Engine:
     # Figures
 
     @property
-    def model_name(self) -> str:
-        return self._model.name
-
-    @property
     def model(self) -> LoadedModel:
+        if self._model is None:
+            raise EngineClosed("the engine is closed: make a new one")
         return self._model
 
     @property
