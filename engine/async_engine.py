@@ -63,7 +63,7 @@ class AsyncEngine:
         self._build = build
         self._inbox: queue.SimpleQueue[_Order[Any] | None] = queue.SimpleQueue()
         self._listeners: dict[str, Listener] = {}
-        self._num_open: dict[str, int] = {}  # samples that still grow, by request
+        self._open_samples: dict[str, set[int]] = {}  # those that still grow, by request
         self._lock = threading.Lock()
         self._is_closed = False
         self._loaded: Future[Engine] = Future()
@@ -72,7 +72,8 @@ class AsyncEngine:
 
     async def ready(self) -> Engine:
         """The loaded engine. Its figures and its text functions may be used from here; its state may not."""
-        return await asyncio.wrap_future(self._loaded)
+        # Shielded, for whoever gives up waiting would cancel the one future that all share.
+        return await asyncio.shield(asyncio.wrap_future(self._loaded))
 
     async def stream(
         self, prompt_token_ids: ListOf[int], params: SamplingParams | None = None, *, salt: str = ""
@@ -117,7 +118,7 @@ class AsyncEngine:
         def start(engine: Engine) -> str:
             request_id = engine.submit(prompt_token_ids, params, salt=salt)
             self._listeners[request_id] = listener
-            self._num_open[request_id] = params.n
+            self._open_samples[request_id] = set(range(params.n))
             return request_id
 
         return self.call(start)
@@ -172,11 +173,31 @@ class AsyncEngine:
             return
         self._loaded.set_result(engine)
         with engine:
-            while self._take_orders(engine):
+            try:
+                while self._take_orders(engine):
+                    self._deliver(engine.step())
+                for request_id in list(self._open_samples):
+                    engine.abort(request_id)
                 self._deliver(engine.step())
-            for request_id in list(self._num_open):
-                engine.abort(request_id)
-            self._deliver(engine.step())
+            except BaseException as error:
+                logger.exception("the engine has stopped")
+                self._stop(error)
+
+    def _stop(self, error: BaseException) -> None:
+        """After a fault of the engine itself, such as a broken invariant: nobody is left waiting."""
+        message = f"the engine has stopped: {type(error).__name__}: {error}"
+        with self._lock:
+            self._is_closed = True
+        while not self._inbox.empty():
+            if (order := self._inbox.get()) is not None:
+                order.refuse(EngineClosed(message))
+        self._deliver(
+            [
+                TokenDelta(request_id, sample, (), "", "error", error=message)
+                for request_id, samples in self._open_samples.items()
+                for sample in samples
+            ]
+        )
 
     def _take_orders(self, engine: Engine) -> bool:
         """Does what waits in the inbox, and sleeps there while there is nothing to compute; False when closed."""
@@ -192,11 +213,14 @@ class AsyncEngine:
     def _deliver(self, deltas: list[TokenDelta]) -> None:
         for delta in deltas:
             request_id = delta.request_id
+            listener = self._listeners.get(request_id)
+            if listener is None:
+                continue  # submitted through `call`, with nobody to listen
             try:
-                self._listeners[request_id](delta)
+                listener(delta)
             except Exception:
                 logger.exception("a listener failed; the request goes on")
             if delta.finish_reason is not None:
-                self._num_open[request_id] -= 1
-                if not self._num_open[request_id]:
-                    del self._num_open[request_id], self._listeners[request_id]
+                self._open_samples[request_id].discard(delta.sample)
+                if not self._open_samples[request_id]:
+                    del self._open_samples[request_id], self._listeners[request_id]
