@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from paged_chat.engine import ChatMessage, Engine, EngineConfig, PagedChatError, PrefixProbe, SamplingParams
+from paged_chat.engine.batch import Batch
 from paged_chat.engine.errors import (
     EmptyPrompt,
     EngineClosed,
@@ -38,10 +39,11 @@ class FaultyRunner:
 
     def __init__(self, engine: Engine) -> None:
         self.faults: list[BaseException] = []
-        self._real = engine._core._runner
-        engine._core._runner = self
+        core = engine._open_core()
+        self._real = core._runner
+        core._runner = self
 
-    def execute(self, batch: object) -> torch.Tensor:
+    def execute(self, batch: Batch) -> torch.Tensor:
         if self.faults:
             raise self.faults.pop(0)
         return self._real.execute(batch)

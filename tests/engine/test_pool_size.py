@@ -1,5 +1,7 @@
 """How many blocks the free memory makes."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -18,7 +20,7 @@ def free_memory(monkeypatch: pytest.MonkeyPatch) -> dict[str, int | None]:
     return free
 
 
-def blocks(device: torch.device = CPU, window: int = 8192, block_bytes: int = BLOCK, **config: object) -> int:
+def blocks(device: torch.device = CPU, window: int = 8192, block_bytes: int = BLOCK, **config: Any) -> int:
     return choose_num_blocks(EngineConfig(**config), device, block_bytes, window)
 
 

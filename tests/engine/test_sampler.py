@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def sequence(
 
 
 def draw(
-    logits: list[float], *, seed: int = 0, prompt: tuple[int, ...] = (9,), reply: tuple[int, ...] = (), **params: object
+    logits: list[float], *, seed: int = 0, prompt: tuple[int, ...] = (9,), reply: tuple[int, ...] = (), **params: Any
 ) -> int:
     """One token from one row of logits."""
     own = sequence(SamplingParams(**params), seed=seed, prompt=prompt, reply=reply)
@@ -38,7 +39,7 @@ def draw(
     return token.token_id
 
 
-def frequencies(probabilities: list[float], **params: object) -> list[float]:
+def frequencies(probabilities: list[float], **params: Any) -> list[float]:
     """How often each token is drawn, over seeds 0, 1, 2, …"""
     logits = torch.tensor([[math.log(p) if p else -math.inf for p in probabilities]])
     own = SamplingParams(**{"temperature": 1.0, **params})
