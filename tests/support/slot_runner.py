@@ -96,6 +96,17 @@ def random_logits(history: ListOf[bytes]) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).normal(scale=2.0, size=VOCAB_SIZE).astype(np.float32))
 
 
+def script(num_prompt_tokens: int, reply: ListOf[int], vocab_size: int) -> Callable[[ListOf[bytes]], torch.Tensor]:
+    """Logits of a model that answers any prompt of this length with this reply."""
+
+    def logits_of(history: ListOf[bytes]) -> torch.Tensor:
+        logits = torch.zeros(vocab_size)
+        logits[reply[len(history) - num_prompt_tokens]] = 1.0
+        return logits
+
+    return logits_of
+
+
 def reply_to(prompt: Iterable[int], max_tokens: int) -> tuple[int, ...]:
     """The greedy reply, computed from the whole prompt each time, without blocks, batches or a cache."""
     history: list[bytes] = []
@@ -122,6 +133,7 @@ def make_core(
     end_token_ids: Iterable[int] = (),
     key_fields: tuple[str, ...] = ("weights",),
     tokenizer: Tokenizer | None = None,
+    vocab_size: int = VOCAB_SIZE,
     event_capacity: int = 8192,
 ) -> EngineCore:
     """An engine core over a stand-in model, which checks its invariants after every step."""
@@ -137,7 +149,7 @@ def make_core(
         runner or SlotRunner(block_size),
         manager,
         ModelLimits(
-            vocab_size=VOCAB_SIZE,
+            vocab_size=vocab_size,
             max_model_len=max_model_len,
             end_token_ids=frozenset(end_token_ids),
             key_fields=key_fields,
