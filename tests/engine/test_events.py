@@ -193,5 +193,5 @@ def test_a_slow_reader_never_holds_up_the_writer_nor_breaks():
     assert num_reads > 0
     assert log.next_number == 20_000
     # Readers share the interpreter's time with the writer; they never make it wait for one of them to finish.
-    assert slowest < 1.0
+    assert slowest < 5.0
     assert took < 20.0

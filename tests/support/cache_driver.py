@@ -88,7 +88,7 @@ class CacheDriver:
         self.waiting: list[Sequence] = []
         self.planned: dict[Sequence, int] = {}
         self._salts: dict[Sequence, str] = {}
-        self._arrivals = itertools.count(1)
+        self._arrivals, self._samples = itertools.count(1), itertools.count(1)
 
     # Sequences
 
@@ -170,7 +170,8 @@ class CacheDriver:
     # Between steps
 
     def fork(self, parent: Sequence) -> Sequence:
-        child = parent.fork(parent.sample + 1, SequenceStatus.RUNNING)
+        """A reply that parts from another; several of one parent are numbered in order."""
+        child = parent.fork(next(self._samples), SequenceStatus.RUNNING)
         self._salts[child] = self._salts[parent]
         self.manager.fork(parent, child)
         self.running.append(child)

@@ -331,6 +331,15 @@ def test_the_order_of_eviction():
     assert available_ids(cache) == [7, 8, 9, 10, 11, 3, 5, 6, 2, 4, 1]
 
 
+def test_a_block_that_was_copied_from_counts_as_used():
+    cache = CacheDriver(num_blocks=7)
+    cache.ask(PROMPT[:16])
+    cache.ask(list(range(16)))
+    cache.ask([*PROMPT[16:32], 1])  # full 3; tail 4
+    cache.ask([*PROMPT[:10], 1])  # copies a part of 1, and leaves the tail 5
+    assert available_ids(cache) == [6, 4, 5, 2, 3, 1]
+
+
 def test_what_is_evicted_is_found_no_more_and_what_is_kept_still_is(cache):
     cache.ask(PROMPT[:48])
     cache.ask(list(range(16 * 9)))  # takes the 8 empty blocks, and the tail of the first

@@ -22,7 +22,7 @@ from paged_chat.engine.sequence import Sequence
 
 SALTS = ("", "ann")
 STEPS = settings(
-    max_examples=60,
+    max_examples=200,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -36,7 +36,7 @@ class CacheMachine(RuleBasedStateMachine):
     prefix_caching = True
 
     @initialize(
-        num_blocks=st.integers(2, 9), block_size=st.sampled_from((1, 2, 3, 4)), watermark_blocks=st.integers(0, 1)
+        num_blocks=st.integers(2, 14), block_size=st.sampled_from((1, 2, 3, 4)), watermark_blocks=st.integers(0, 1)
     )
     def build(self, num_blocks: int, block_size: int, watermark_blocks: int) -> None:
         self.cache = CacheDriver(
@@ -96,8 +96,7 @@ class CacheMachine(RuleBasedStateMachine):
                 self.num_hits += expected
                 self.num_misses += len(sequence.token_ids) - expected
             cache.planned[sequence] = sequence.num_remaining_tokens  # all of it, unless the rule below cuts it
-            self.histories.append(list(sequence.token_ids))
-            self.histories = self.histories[-12:]
+            self.histories = [*self.histories, list(sequence.token_ids)][-12:]
         else:
             assert pool.num_available == num_available
             reserve = 0 if alone else self.watermark_blocks
@@ -145,15 +144,26 @@ class CacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._computable())
     @rule(data=st.data())
     def grow(self, data: st.DataObject) -> None:
-        """As the scheduler does: whoever gets no block makes the newest give up its own."""
         sequence = self._pick(data, self._computable())
-        count = data.draw(st.integers(1, sequence.num_remaining_tokens), label="chunk")
+        self._grow(sequence, data.draw(st.integers(1, sequence.num_remaining_tokens), label="chunk"))
+
+    def _grow(self, sequence: Sequence, count: int) -> None:
+        """As the scheduler does: whoever gets no block makes the newest give up its own."""
         while sequence in self.cache.running:
             before = (table(sequence), self.cache.counts())
             if self.cache.grow(sequence, count):
                 return
             assert (table(sequence), self.cache.counts()) == before
             self.cache.preempt(max(self.cache.running, key=lambda other: other.order))
+
+    @precondition(lambda self: self.cache.running)
+    @rule()
+    def compute_all(self) -> None:
+        """A step that gets everyone to the end of its tokens."""
+        for sequence in self._computable():
+            if sequence in self.cache.running:
+                self._grow(sequence, sequence.num_remaining_tokens)
+        self.execute()
 
     @precondition(lambda self: self.cache.running)
     @rule(data=st.data())
@@ -177,23 +187,26 @@ class CacheMachine(RuleBasedStateMachine):
         self.cache.execute_badly()
 
     @precondition(lambda self: not self.cache.planned and self._whole())
-    @rule(data=st.data(), token_id=st.integers(0, 2))
-    def append(self, data: st.DataObject, token_id: int) -> None:
-        sequence = self._pick(data, self._whole())
-        if len(sequence.token_ids) < self.cache.manager.max_tokens:
-            sequence.token_ids.append(token_id)
-            self.histories.append(list(sequence.token_ids))
-            self.histories = self.histories[-12:]
+    @rule(token_ids=st.lists(st.integers(0, 2), min_size=1, max_size=4))
+    def append(self, token_ids: list[int]) -> None:
+        """Each reply gets its next token."""
+        for number, sequence in enumerate(self._whole()):
+            self._append(sequence, token_ids[number % len(token_ids)])
 
     @precondition(lambda self: not self.cache.planned and self._whole())
-    @rule(data=st.data(), first=st.integers(0, 2), second=st.integers(0, 2))
-    def fork(self, data: st.DataObject, first: int, second: int) -> None:
+    @rule(data=st.data(), token_ids=st.lists(st.integers(0, 2), min_size=2, max_size=4))
+    def fork(self, data: st.DataObject, token_ids: list[int]) -> None:
+        """Replies to one prompt, which part with their first token; two may begin alike."""
         parent = self._pick(data, self._whole())
-        if len(parent.token_ids) < self.cache.manager.max_tokens:
-            child = self.cache.fork(parent)
-            assert table(child) == table(parent)
-            parent.token_ids.append(first)
-            child.token_ids.append(second)
+        children = [self.cache.fork(parent) for _ in token_ids[1:]]
+        assert all(table(child) == table(parent) for child in children)
+        for sequence, token_id in zip([parent, *children], token_ids, strict=True):
+            self._append(sequence, token_id)
+
+    def _append(self, sequence: Sequence, token_id: int) -> None:
+        if len(sequence.token_ids) < self.cache.manager.max_tokens:
+            sequence.token_ids.append(token_id)
+            self.histories = [*self.histories, list(sequence.token_ids)][-12:]
 
     @precondition(lambda self: not self.cache.planned and self.cache.running)
     @rule(data=st.data())
@@ -241,4 +254,4 @@ def test_pool_and_manager_agree_with_plain_dictionaries(machine):
 
 
 def test_pool_and_manager_agree_with_plain_dictionaries_without_the_cache():
-    run_state_machine_as_test(UncachedMachine, settings=settings(STEPS, max_examples=30))
+    run_state_machine_as_test(UncachedMachine, settings=settings(STEPS, max_examples=50))
