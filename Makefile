@@ -50,7 +50,7 @@ $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || \
 	    { echo "paged-chat needs Python 3.11 to 3.14; $(PYTHON) isn't. Name one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet $(TORCH_INDEX) --editable '.[test]'
+	$(BIN)/python -m pip install $(TORCH_INDEX) --editable '.[test]'
 	@touch $@
 
 # mypy doesn't see through setuptools' editable finder; these links lay the packages out as they are imported.

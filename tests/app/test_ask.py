@@ -180,3 +180,14 @@ def test_a_terminal_gets_the_figures_on_stderr(run_cli, scripted, monkeypatch):
     assert ended.out == "Paris it is.\n"
     assert "11 prompt tokens, 0 cached" in ended.err
     assert "3 tokens" in ended.err
+
+
+def test_the_default_model_knows_paris_and_reuses_the_common_system_prompt(run_cli, default_model):
+    ended = run_cli("ask", "--json", "--dtype", "float32", "What is the capital of France?", "And of Italy?")
+    france, italy = map(json.loads, ended.out.splitlines())
+    assert france["model"] == italy["model"] == default_model
+    assert "Paris" in france["samples"][0]["text"]
+    assert france["samples"][0]["finish_reason"] == "stop"
+    # The template puts the same system message before both: <|im_start|>system ... <|im_end|> and <|im_start|>user
+    # with their line breaks are 24 tokens.
+    assert (france["usage"]["cached_tokens"], italy["usage"]["cached_tokens"]) == (0, 24)
