@@ -28,7 +28,7 @@ web: $(INSTALLED) ## Start a chat (until the browser page is there: prompts in t
 	@$(BIN)/paged-chat ask
 
 test: $(INSTALLED) ## Run the tests
-	$(BIN)/pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 install: $(INSTALLED) ## Make .venv and install into it
 

@@ -97,8 +97,10 @@ class ScriptedEngine:
         if not words:
             return None
         finish_reason: FinishReason | None = None
+        token_ids: tuple[int, ...] = ()
+        text = ""
         if running.is_aborted:
-            token_ids, text, finish_reason = (), "", "abort"
+            finish_reason = "abort"
         else:
             number = running.num_said[sample]
             token_ids, text = (100 + number,), ("" if number == 0 else " ") + words.popleft()
