@@ -40,6 +40,7 @@ BOUND_LIBRARIES = {
     "torch": ("kernels", "engine"),
     "triton": ("kernels",),
     "numba": ("kernels",),
+    "llvmlite": ("kernels",),
     "transformers": ("engine/model", "engine/text"),
     "gguf": ("engine/model", "engine/text"),
     "tokenizers": ("engine/model", "engine/text"),
