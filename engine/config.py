@@ -7,7 +7,7 @@ from .errors import InvalidParameter
 DEFAULT_MODEL = "smollm2-135m"
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-WEIGHTS = ("auto", "dense")
+WEIGHTS = ("auto", "dense", "int8", "int4")
 KERNELS = ("auto", "triton", "cpu", "reference")
 
 
@@ -18,7 +18,9 @@ class EngineConfig:
     model: catalogue name, folder in Hugging Face layout, `.gguf` file, or hub id.
     device: "auto" takes a GPU where there is one; also "cpu", "cuda", "cuda:1".
     dtype: of weights, activations and the KV cache; "auto" takes bfloat16 where the processor computes it well.
-    weights: how linear layers are stored; "dense" keeps `dtype`.
+    weights: how linear layers are stored. "dense" keeps `dtype`. "int8" and "int4" (CPU) are packed with a scale for
+        every 32 columns: a token's logits are then the same to the bit alone, in a batch, cached or recomputed. "auto"
+        packs on a CPU, in 4 bits where the file has 4, and lets dense weights take long prompts where that is faster.
     kernels: which implementation of the operations runs; "auto" takes the fastest for the device.
     block_size: tokens per KV block.
     num_blocks: size of the pool, the null block included; None sizes it from `kv_memory`.

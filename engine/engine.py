@@ -210,7 +210,7 @@ class Engine:
             vocab_size=shape.vocab_size,
             max_model_len=model.context_window,
             end_token_ids=frozenset(shape.eos_token_ids),
-            key_fields=(model.fingerprint.hex(), str(model.dtype), model.backend.name, ""),
+            key_fields=(model.fingerprint.hex(), model.weights, str(model.dtype), model.backend.name, ""),
         )
         return EngineCore(
             ModelRunner(model.decoder, kv_cache, model.device),

@@ -1,4 +1,4 @@
-"""The bytes of the pool: one tensor, a block of all layers in one piece."""
+"""The bytes of the pool: one tensor, in which a layer's blocks follow one another."""
 
 import torch
 from torch import Tensor
@@ -14,10 +14,11 @@ def block_bytes(num_layers: int, num_kv_heads: int, head_dim: int, block_size: i
 
 
 class KVCache:
-    """Keys and values of `num_blocks` blocks, [num_blocks, num_layers, 2, elements of a block].
+    """Keys and values of `num_blocks` blocks, [num_layers, num_blocks, 2, elements of a block].
 
-    A block's keys and values of all layers lie next to each other, so copying one is a single contiguous copy. What
-    lies inside a block is the backend's own order.
+    A layer's blocks lie together, for attention reads one layer at a time: the blocks of a chat that was alone in the
+    pool are read as one stretch. Keys and values of a block are neighbours, since both are read. What lies inside a
+    block is the backend's own order.
     """
 
     def __init__(
@@ -37,21 +38,18 @@ class KVCache:
         self._backend = backend
         try:
             # Left as it comes: attention masks what no token has written, and untouched pages cost no memory.
-            self.pool = torch.empty((num_blocks, num_layers, 2, num_elements), dtype=dtype, device=device)
+            self.pool = torch.empty((num_layers, num_blocks, 2, num_elements), dtype=dtype, device=device)
         except (RuntimeError, MemoryError) as error:
             size = num_blocks * block_bytes(num_layers, num_kv_heads, head_dim, block_size, dtype)
             raise OutOfMemory(
                 f"a pool of {num_blocks} blocks takes {size / 2**20:,.0f} MiB, more than can be had: "
                 f"lower num_blocks or kv_memory ({error})"
             ) from error
-        self.key_caches: list[Tensor] = [
-            self.pool[:, layer, 0].view(num_blocks, *key_shape) for layer in range(num_layers)
-        ]
-        self.value_caches: list[Tensor] = [
-            self.pool[:, layer, 1].view(num_blocks, *value_shape) for layer in range(num_layers)
-        ]
+        self.key_caches: list[Tensor] = [layer[:, 0].view(num_blocks, *key_shape) for layer in self.pool]
+        self.value_caches: list[Tensor] = [layer[:, 1].view(num_blocks, *value_shape) for layer in self.pool]
 
     def copy_blocks(self, copies: tuple[tuple[int, int], ...]) -> None:
         """Copies whole blocks, (source, destination); all sources are read before anything is written."""
         source, destination = torch.tensor(copies, dtype=torch.int64, device=self.pool.device).unbind(dim=1)
-        self._backend.copy_blocks(self.pool, source, destination)
+        for layer in self.pool:
+            self._backend.copy_blocks(layer, source, destination)

@@ -1,5 +1,6 @@
 """A GGUF file's tensors by their Hugging Face names, dequantised, in the row order that transformers has."""
 
+import math
 from collections.abc import Collection
 from typing import Any
 
@@ -28,6 +29,7 @@ _INNER = {
 ROPE_FACTORS = "rope_freqs.weight"
 # llama.cpp's converter turns these families' query and key rows from "two halves of a head" to "pairs", for its own
 # rotation; Qwen's it leaves as they are (conversion/llama.py, which smollm3's converter inherits).
+FOUR_BIT_TYPES = ("Q4_0", "Q4_1", "Q4_K")
 PERMUTED_FAMILIES = ("llama", "mistral", "smollm3")
 
 
@@ -90,3 +92,12 @@ def read_tensor(file: GgufFile, tensor: GgufTensor) -> Tensor:
     except (ValueError, NotImplementedError) as error:
         raise ModelFileInvalid(f"{file.path}: the tensor {tensor.name[:120]} can't be dequantised: {error}") from error
     return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).reshape(tensor.shape)
+
+
+def mostly_four_bits(file: GgufFile) -> bool:
+    """Whether most of the layers' weights are stored in 4 bits or fewer."""
+    counts = {True: 0, False: 0}
+    for tensor in file.tensors.values():
+        if tensor.name.startswith("blk."):
+            counts[tensor.kind(file.path).name in FOUR_BIT_TYPES] += math.prod(tensor.shape)
+    return counts[True] > counts[False]

@@ -1,11 +1,13 @@
 """A model ready to compute: found, read, checked, in the wanted dtype on the wanted device."""
 
 import mmap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import xxhash
+from torch import Tensor
 
 from ...kernels import Backend, choose_backend
 from ..config import EngineConfig
@@ -15,14 +17,16 @@ from .catalog import ModelSource, resolve
 from .config import ModelConfig
 from .decoder import Decoder
 from .fields import read_json
-from .gguf import GgufSource
+from .gguf import GgufSource, mostly_four_bits
 from .gguf_config import config_from_gguf
 from .gguf_file import GgufFile
 from .hf_config import config_from_hf
 from .memory import check_fits
-from .prepared import open_prepared, write_prepared
+from .packed_decoder import PackedDecoder
+from .packed_weights import fits_packed, from_tensors, pack_weights, packed_tensors
+from .prepared import PreparedFile, PreparedTensor
 from .safetensors import SafetensorsSource, weight_files
-from .weights import DecoderWeights, FusedTensor, TensorSource, check_tensors, fuse, fused_tensors
+from .weights import DecoderWeights, TensorSource, check_tensors, fuse, fused_tensors
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -37,14 +41,16 @@ class LoadedModel:
     fingerprint: of the weights and all that they are computed with; other weights under the same name differ in it.
     tokenizer_source: the folder in Hugging Face layout, or the `.gguf` file, that the tokenizer is read from.
     context_window: tokens that prompt and reply may have together.
+    weights: "dense", "int8" or "int4".
     """
 
     name: str
     model_config: ModelConfig
-    decoder: Decoder
+    decoder: Decoder | PackedDecoder
     backend: Backend
     device: torch.device
     dtype: torch.dtype
+    weights: str
     fingerprint: bytes
     tokenizer_source: Path
     context_window: int
@@ -54,7 +60,7 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
     """Loads `config.model`, fetching it first where that is needed.
 
     Raises ModelNotFound, ModelUnsupported, ModelFileInvalid, DownloadFailed, OutOfMemory, and InvalidParameter for a
-    device or kernels that this machine doesn't have.
+    device, kernels or weights that this machine or model doesn't allow.
     """
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
@@ -63,20 +69,93 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
     except ValueError as error:
         raise InvalidParameter(str(error)) from error
     source = resolve(config.model, on_progress)
-    load = _load_folder if source.kind == "folder" else _load_gguf
-    model_config, weights, weights_fingerprint = load(source, dtype, device, on_progress)
-    window = min(config.max_model_len or model_config.max_position, model_config.max_position)
+    model = OpenedModel.open(source)
+    weights = choose_weights(config, model, backend.name)
+    window = min(config.max_model_len or model.config.max_position, model.config.max_position)
+    num_positions = min(window, FIRST_POSITIONS)
+    dense, packed = None, None
+    if weights == "dense" or _packed_wants_dense(config.weights, dtype):
+        dense_weights = DecoderWeights.from_tensors(model.config, _dense_tensors(model, dtype, device, on_progress))
+        dense = Decoder(model.config, dense_weights, backend, num_positions)
+    if weights != "dense":
+        bits = 8 if weights == "int8" else 4
+        packed_weights = from_tensors(bits, _packed_tensors(model, bits, on_progress))
+        packed = PackedDecoder(model.config, packed_weights, num_positions, dtype, dense)
+    decoder = packed or dense
+    assert decoder is not None
     return LoadedModel(
         name=source.name,
-        model_config=model_config,
-        decoder=Decoder(model_config, weights, backend, num_positions=min(window, FIRST_POSITIONS)),
+        model_config=model.config,
+        decoder=decoder,
         backend=backend,
         device=device,
         dtype=dtype,
-        fingerprint=weights_fingerprint,
+        weights=weights,
+        fingerprint=model.fingerprint(),
         tokenizer_source=source.path,
         context_window=window,
     )
+
+
+class OpenedModel:
+    """A model's files, their configuration read and nothing else yet."""
+
+    def __init__(self, source: ModelSource, config: ModelConfig, files: tuple[Path, ...]) -> None:
+        self.source = source
+        self.config = config
+        self.files = files
+        self.fused = fused_tensors(config)
+        self.digest: str | None = None  # of the weights, where a prepared file remembers it
+
+    @classmethod
+    def open(cls, source: ModelSource) -> "OpenedModel":
+        if source.kind == "gguf":
+            return cls(source, config_from_gguf(GgufFile(source.path)), (source.path,))
+        generation_file = source.path / "generation_config.json"
+        generation = read_json(generation_file) if generation_file.is_file() else None
+        config = config_from_hf(read_json(source.path / "config.json"), generation)
+        return cls(source, config, tuple(weight_files(source.path)))
+
+    def tensors(self) -> TensorSource:
+        """Checked to hold what the decoder needs, and nothing that it would leave out."""
+        opened: TensorSource
+        if self.source.kind == "gguf":
+            opened = GgufSource(GgufFile(self.source.path), self.config)
+        else:
+            opened = SafetensorsSource(self.source.path)
+        check_tensors(opened, self.fused)
+        return opened
+
+    def has_four_bits(self) -> bool:
+        """Whether most of its weights were stored in 4 bits, so that 4 bits lose nothing more."""
+        return self.source.kind == "gguf" and mostly_four_bits(GgufFile(self.source.path))
+
+    def fingerprint(self) -> bytes:
+        return fingerprint(self.config, self.digest or digest(list(self.files)))
+
+
+def choose_weights(config: EngineConfig, model: OpenedModel, backend_name: str) -> str:
+    """How the linear layers are stored: "dense", "int8" or "int4".
+
+    "auto" packs on a CPU, in as many bits as the file's own, unless a dtype was asked for.
+    Raises InvalidParameter where packed weights were asked for and can't be had.
+    """
+    can_pack = backend_name == "cpu" and fits_packed(model.config, config.block_size)
+    if config.weights in ("int8", "int4") and not can_pack:
+        raise InvalidParameter(
+            f"weights={config.weights!r} need the cpu kernels, a block_size of 16, and widths of the model that are "
+            f"multiples of 32 (heads: of 16): choose weights='dense' for {model.source.name}"
+        )
+    if config.weights != "auto":
+        return config.weights
+    if not can_pack or config.dtype != "auto":
+        return "dense"
+    return "int4" if model.has_four_bits() else "int8"
+
+
+def _packed_wants_dense(asked: str, dtype: torch.dtype) -> bool:
+    """Whether steps of many rows go through dense weights: never where each token's logits are promised to be exact."""
+    return asked == "auto" and dtype == torch.bfloat16
 
 
 def choose_device(name: str) -> torch.device:
@@ -102,66 +181,54 @@ def _cpu_multiplies_bfloat16() -> bool:
     return any(check() for check in checks if check is not None)
 
 
-def _load_folder(
-    source: ModelSource, dtype: torch.dtype, device: torch.device, on_progress: OnProgress
-) -> tuple[ModelConfig, DecoderWeights, bytes]:
-    generation_file = source.path / "generation_config.json"
-    model_config = config_from_hf(
-        read_json(source.path / "config.json"), read_json(generation_file) if generation_file.is_file() else None
-    )
-    tensors = SafetensorsSource(source.path)
-    fused = fused_tensors(model_config)
-    check_tensors(tensors, fused)
-    _check_memory(source, fused, dtype, device)
-    # Nothing is prepared: these files map as they are, and joining q, k and v costs less than reading them.
-    weights = _fused_on(device, model_config, tensors, fused, dtype, on_progress)
-    return model_config, weights, fingerprint(model_config, digest(weight_files(source.path)))
-
-
-def _load_gguf(
-    source: ModelSource, dtype: torch.dtype, device: torch.device, on_progress: OnProgress
-) -> tuple[ModelConfig, DecoderWeights, bytes]:
-    file = GgufFile(source.path)
-    model_config = config_from_gguf(file)
-    fused = fused_tensors(model_config)
-    _check_memory(source, fused, dtype, device)
-    prepared = open_prepared(source.path, fused, dtype)
-    if prepared is None:
-        tensors = GgufSource(file, model_config)
-        check_tensors(tensors, fused)
-        source_digest = digest([source.path])
-        if write_prepared(source.path, source_digest, tensors, fused, dtype, on_progress):
-            prepared = open_prepared(source.path, fused, dtype)
-        if prepared is None:
-            weights = _fused_on(device, model_config, tensors, fused, dtype, on_progress)
-            return model_config, weights, fingerprint(model_config, source_digest)
-    loaded = {name: values.to(device) for name, values in prepared.tensors.items()}
-    num_bytes = sum(values.nbytes for values in loaded.values())
-    on_progress(LoadProgress("load", num_bytes, num_bytes))
-    weights = DecoderWeights.from_tensors(model_config, loaded)
-    return model_config, weights, fingerprint(model_config, prepared.source_digest)
-
-
-def _check_memory(source: ModelSource, fused: list[FusedTensor], dtype: torch.dtype, device: torch.device) -> None:
-    num_bytes = sum(tensor.num_elements for tensor in fused) * dtype.itemsize
-    check_fits(f"the model {source.name}", num_bytes, device)
-
-
-def _fused_on(
-    device: torch.device,
-    model_config: ModelConfig,
-    tensors: TensorSource,
-    fused: list[FusedTensor],
-    dtype: torch.dtype,
-    on_progress: OnProgress,
-) -> DecoderWeights:
-    loaded: dict[str, torch.Tensor] = {}
-    done, num_bytes = 0, sum(tensor.num_elements for tensor in fused) * dtype.itemsize
-    for tensor, values in fuse(tensors, fused, dtype):
-        loaded[tensor.name] = values.to(device)
-        done += values.nbytes
+def _dense_tensors(
+    model: OpenedModel, dtype: torch.dtype, device: torch.device, on_progress: OnProgress
+) -> dict[str, Tensor]:
+    num_bytes = sum(tensor.num_elements for tensor in model.fused) * dtype.itemsize
+    check_fits(f"the model {model.source.name}", num_bytes, device)
+    if model.source.kind == "gguf":
+        specs = tuple(PreparedTensor(tensor.name, tensor.shape, dtype) for tensor in model.fused)
+        form = f"dense-{str(dtype).removeprefix('torch.')}"
+        file = PreparedFile(model.source.path, model.files, form, specs)
+        values = (value for _, value in fuse(model.tensors(), model.fused, dtype))
+        if (prepared := _prepared(model, file, values, on_progress)) is not None:
+            on_progress(LoadProgress("load", num_bytes, num_bytes))
+            return {name: value.to(device) for name, value in prepared.items()}
+    # Other files map as they are, and joining q, k and v costs less than reading them.
+    tensors, done = {}, 0
+    for tensor, value in fuse(model.tensors(), model.fused, dtype):
+        tensors[tensor.name] = value.to(device)
+        done += value.nbytes
         on_progress(LoadProgress("load", done, num_bytes))
-    return DecoderWeights.from_tensors(model_config, loaded)
+    return tensors
+
+
+def _packed_tensors(model: OpenedModel, bits: int, on_progress: OnProgress) -> dict[str, Tensor]:
+    specs = packed_tensors(model.config, bits)
+    file = PreparedFile(model.source.path, model.files, f"packed-int{bits}", specs)
+    check_fits(f"the model {model.source.name}", file.num_bytes, torch.device("cpu"))
+    packed: dict[str, Tensor] = {}
+
+    def pack_once() -> Iterator[Tensor]:
+        packed.update(pack_weights(model.config, bits, fuse(model.tensors(), model.fused, torch.float32), on_progress))
+        yield from (packed[spec.name] for spec in specs)
+
+    prepared = _prepared(model, file, pack_once(), on_progress)
+    return prepared or packed or dict(zip((spec.name for spec in specs), pack_once(), strict=True))
+
+
+def _prepared(
+    model: OpenedModel, file: PreparedFile, values: Iterator[Tensor], on_progress: OnProgress
+) -> dict[str, Tensor] | None:
+    """The prepared file's tensors, made from `values` where there is none; None where it can't be kept."""
+    opened = file.open()
+    if opened is None:
+        source_digest = digest(list(model.files))
+        opened = file.open() if file.write(source_digest, values, on_progress) else None
+    if opened is None:
+        return None
+    model.digest = opened.source_digest
+    return opened.tensors
 
 
 def digest(files: list[Path]) -> str:

@@ -6,12 +6,13 @@ from torch import Tensor
 from ..batch import Batch
 from ..cache.kv_cache import KVCache
 from .decoder import Decoder, DecoderInput
+from .packed_decoder import PackedDecoder
 
 
 class ModelRunner:
     """Owns what lies on the device: the decoder's weights and the pool's bytes."""
 
-    def __init__(self, decoder: Decoder, kv_cache: KVCache, device: torch.device) -> None:
+    def __init__(self, decoder: Decoder | PackedDecoder, kv_cache: KVCache, device: torch.device) -> None:
         self._decoder = decoder
         self._kv_cache = kv_cache
         self._device = device

@@ -1,31 +1,57 @@
 """The pool's blocks in memory: their layout, writing new tokens, gathering a context, copying blocks.
 
-A cache is `[num_blocks, num_kv_heads, block_size, head_dim]`, contiguous inside a block and often a strided view
-from block to block. Ids and slots are int64 wherever torch multiplies them into an offset.
+Inside a block of one layer values are [K, B, D]. Keys are [K, D, B] where the compiled attention can run, so that the
+16 tokens of a block are the lanes of a vector, and [K, B, D] elsewhere. Blocks are contiguous inside and often a
+strided view from one to the next. Ids and slots are int64 wherever they are multiplied into an offset.
 """
 
 import torch
 from torch import Tensor
 
+LANES = 16
+
+
+def is_vectorised(block_size: int, head_dim: int) -> bool:
+    """Whether blocks of this shape have the layout that the compiled attention reads."""
+    return block_size == LANES and head_dim % LANES == 0
+
 
 def kv_block_shapes(num_kv_heads: int, block_size: int, head_dim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shapes of the keys and of the values of one block of one layer."""
-    return (num_kv_heads, block_size, head_dim), (num_kv_heads, block_size, head_dim)
+    rows = (num_kv_heads, block_size, head_dim)
+    return ((num_kv_heads, head_dim, block_size) if is_vectorised(block_size, head_dim) else rows), rows
 
 
 def write_kv(
     key: Tensor,  # [T, K, D]
     value: Tensor,  # [T, K, D]
-    key_cache: Tensor,  # [N, K, B, D]
+    key_cache: Tensor,  # [N, K, D, B] or [N, K, B, D]
     value_cache: Tensor,  # [N, K, B, D]
     slot_mapping: Tensor,  # [T] int64
 ) -> None:
     """Scatters new keys and values into their slots and touches no other byte."""
-    block_size = key_cache.shape[2]
+    _, _, block_size, head_dim = value_cache.shape
     block_ids = torch.div(slot_mapping, block_size, rounding_mode="floor")
     offsets = slot_mapping - block_ids * block_size
-    key_cache[block_ids, :, offsets] = key
+    if is_vectorised(block_size, head_dim):
+        key_cache[block_ids, :, :, offsets] = key
+    else:
+        key_cache[block_ids, :, offsets] = key
     value_cache[block_ids, :, offsets] = value
+
+
+def gather_keys(
+    key_cache: Tensor,  # [N, K, D, B] or [N, K, B, D]
+    block_ids: Tensor,  # [S, C] int64
+    head_dim: int,
+) -> Tensor:  # [S, K, C * B, D]
+    """The keys of S block tables as rows, head by head, in memory of their own."""
+    if not is_vectorised(key_cache.shape[2] * key_cache.shape[3] // head_dim, head_dim):
+        return gather_blocks(key_cache, block_ids)
+    num_seqs, num_columns = block_ids.shape
+    gathered = key_cache[block_ids]  # [S, C, K, D, B]
+    rows = gathered.permute(0, 2, 1, 4, 3)
+    return rows.reshape(num_seqs, key_cache.shape[1], num_columns * key_cache.shape[3], head_dim)
 
 
 def gather_blocks(

@@ -1,0 +1,289 @@
+"""Linear layers with 4- or 8-bit weights and 8-bit activations.
+
+A weight is w = d · q + m, with q unsigned and one d and m for each row and group of 32 columns (GGUF's Q4_1; Q4_0 and
+Q8_0 are special cases of it, so such files are taken over without rounding again). An activation is x = s · p with one
+s for each group. A group's products are summed as integers, exactly:
+
+    y[row] = Σ over groups  d s Σ q p  +  m s Σ p
+
+p has one byte, or two: p = 254 · coarse + fine, each in [-127, 127]. The second byte costs time only where the products
+do, and not where reading the weights does, which is when few rows are computed; there it makes the error of rounding
+activations vanish beside that of the weights.
+
+Groups are added in order, in float32, whatever the number of rows: a row's result doesn't depend on the batch it is in.
+
+16 rows of weights lie together as the lanes of a vector, so one load serves 16 outputs and nothing is summed across
+lanes. A tile is [groups, bytes]: 8 fours of columns times 16 rows times 4 columns, then d and m of the 16 rows in
+float16. With 4 bits, four i has the low halves of the bytes of which four i + 4 has the high ones.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import literally, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from . import simd
+from .simd import FLOATS, HALVES, I32, I64, INTS, LANES, compiled
+from .work_sharing import items
+
+GROUP = 32  # columns that share a scale
+STEPS = 254  # fine steps in a coarse one
+FOURS = GROUP // 4
+SCALE_BYTES = 2 * 2 * LANES
+CLAIMS_PER_STAGE = 48  # enough that threads end together, few enough that claiming costs nothing
+
+
+def group_bytes(bits: int) -> int:
+    """Bytes of one group of a tile."""
+    return GROUP * LANES * bits // 8 + SCALE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedWeights:
+    """A matrix as w = d · q + m, before it is packed."""
+
+    quants: NDArray[np.uint8]  # [rows, columns]
+    scales: NDArray[np.float16]  # [rows, columns / GROUP], d
+    minima: NDArray[np.float16]  # [rows, columns / GROUP], m
+
+    def dense(self) -> NDArray[np.float32]:  # [rows, columns]
+        """The values that these numbers stand for."""
+        rows, columns = self.quants.shape
+        grouped = self.quants.reshape(rows, columns // GROUP, GROUP).astype(np.float32)
+        values = grouped * self.scales[:, :, None].astype(np.float32) + self.minima[:, :, None].astype(np.float32)
+        return values.reshape(rows, columns)
+
+
+def quantise(weight: NDArray[np.float32], bits: int) -> GroupedWeights:  # [rows, columns]
+    """Rounds a matrix to the nearest w = d · q + m: from least to greatest with 4 bits, symmetric with 8.
+
+    Exact for values that came from Q4_1 (4 bits) or Q8_0 (8 bits), up to the order of the two ends.
+    """
+    rows, columns = weight.shape
+    grouped = weight.reshape(rows, columns // GROUP, GROUP)
+    if bits == 8:
+        scales = (np.abs(grouped).max(axis=2) / 127).astype(np.float16)
+        minima = (-128 * scales.astype(np.float32)).astype(np.float16)
+        offset = 128.0
+    else:
+        least = grouped.min(axis=2)
+        minima = least.astype(np.float16)
+        scales = ((grouped.max(axis=2) - least) / 15).astype(np.float16)
+        offset = 0.0
+    wide = scales.astype(np.float32)
+    steps = np.divide(1.0, wide, out=np.zeros_like(wide), where=wide != 0)[:, :, None]
+    origin = 0.0 if bits == 8 else minima.astype(np.float32)[:, :, None]
+    quants = np.clip(np.rint((grouped - origin) * steps + offset), 0, 2**bits - 1).astype(np.uint8)
+    return GroupedWeights(quants.reshape(rows, columns), scales, minima)
+
+
+def pack(weights: GroupedWeights, bits: int) -> NDArray[np.uint8]:  # [tiles, groups, group_bytes]
+    """The order in which the kernel reads; missing rows of the last tile are zeros."""
+    rows, columns = weights.quants.shape
+    num_tiles, num_groups = -(-rows // LANES), columns // GROUP
+    padding = ((0, num_tiles * LANES - rows), (0, 0))
+    quants = np.pad(weights.quants, padding).reshape(num_tiles, LANES, num_groups, FOURS, 4)
+    fours: NDArray[np.uint8] = quants.transpose(0, 2, 3, 1, 4).reshape(num_tiles, num_groups, FOURS, 4 * LANES)
+    if bits == 4:
+        fours = fours[:, :, : FOURS // 2] | np.left_shift(fours[:, :, FOURS // 2 :], 4, dtype=np.uint8)
+    tables = [
+        np.pad(table, padding).reshape(num_tiles, LANES, num_groups).transpose(0, 2, 1)
+        for table in (weights.scales, weights.minima)
+    ]
+    scale_bytes = np.ascontiguousarray(np.stack(tables, axis=2)).view(np.uint8)
+    packed = np.concatenate(
+        [fours.reshape(num_tiles, num_groups, -1), scale_bytes.reshape(num_tiles, num_groups, SCALE_BYTES)], axis=2
+    )
+    return np.ascontiguousarray(packed)
+
+
+@intrinsic
+def _tile_rows(  # type: ignore[no-untyped-def]
+    typing_context: Any,
+    bits,  # 4 or 8, literal
+    rows,  # of activations that share one reading of the weights, literal
+    levels,  # bytes of an activation, 1 or 2, literal
+    tile,  # address of [groups, group_bytes]
+    num_groups,
+    quants,  # address of int8 [rows, levels, columns]
+    level_stride,  # bytes from the coarse bytes to the fine ones
+    quants_stride,  # bytes from row to row
+    scales,  # address of float32 [rows, groups], s
+    sums,  # address of float32 [rows, groups], s Σ p
+    scales_stride,
+    output,  # address of float32 [rows, 16]
+    output_stride,
+):
+    """One tile of weights times a few rows of activations."""
+    if not simd.are_literal(bits, rows, levels):
+        return None
+    num_bits, num_rows, num_levels = bits.literal_value, rows.literal_value, levels.literal_value
+    num_bytes = group_bytes(num_bits)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        tile, groups, quants, level_step, quants_step, scales, sums, scales_step, output, output_step = arguments[3:]
+        totals = [simd.variable(builder, simd.floats(0.0)) for _ in range(num_rows)]
+        with cgutils.for_range(builder, groups) as loop:
+            group = simd.at(builder, tile, builder.mul(loop.index, I64(num_bytes)))
+            fours = _load_fours(builder, group, num_bits)
+            scale_bytes = simd.at(builder, group, num_bytes - SCALE_BYTES)
+            weight_scale = builder.fpext(simd.load(builder, scale_bytes, HALVES), FLOATS)
+            minima = simd.load(builder, simd.at(builder, scale_bytes, SCALE_BYTES // 2), HALVES)
+            weight_minimum = builder.fpext(minima, FLOATS)
+            for row in range(num_rows):
+                row_quants = simd.at(builder, quants, builder.mul(quants_step, I64(row)))
+                row_quants = simd.at(builder, row_quants, builder.mul(loop.index, I64(GROUP)))
+                product = _dot_group(builder, fours, row_quants)
+                if num_levels == 2:
+                    fine = _dot_group(builder, fours, simd.at(builder, row_quants, level_step))
+                    product = builder.add(builder.mul(product, simd.ints(STEPS)), fine)
+                product = builder.sitofp(product, FLOATS)
+                offset = builder.add(builder.mul(scales_step, I64(row)), builder.mul(loop.index, I64(4)))
+                scale = simd.splat(builder, simd.load(builder, simd.at(builder, scales, offset), simd.F32))
+                scaled_sum = simd.splat(builder, simd.load(builder, simd.at(builder, sums, offset), simd.F32))
+                total = builder.load(totals[row])
+                total = simd.fma(builder, product, builder.fmul(weight_scale, scale), total)
+                builder.store(simd.fma(builder, weight_minimum, scaled_sum, total), totals[row])
+        for row in range(num_rows):
+            place = simd.at(builder, output, builder.mul(output_step, I64(row)))
+            simd.store(builder, builder.load(totals[row]), place)
+        return context.get_dummy_value()
+
+    return types.void(bits, rows, levels, *([types.uint64] * 10)), generate
+
+
+def _dot_group(builder: Any, fours: list[Any], quants: Any) -> Any:
+    """16 rows of weights times one row of activations, over one group."""
+    # Two chains of additions, since one waits for the result of the last.
+    chains = [simd.ints(0), simd.ints(0)]
+    for place, four in enumerate(fours):
+        columns = simd.splat(builder, simd.load(builder, simd.at(builder, quants, 4 * place), I32))
+        chains[place % 2] = simd.dot_fours(builder, chains[place % 2], four, builder.bitcast(columns, simd.BYTES))
+    return builder.add(*chains)
+
+
+def _load_fours(builder: Any, group: Any, num_bits: int) -> list[Any]:
+    """Eight vectors of 16 rows times 4 columns, as unsigned bytes."""
+    width = 4 * LANES
+    if num_bits == 8:
+        return [simd.load(builder, simd.at(builder, group, width * i), simd.BYTES) for i in range(FOURS)]
+    stored = [simd.load(builder, simd.at(builder, group, width * i), simd.BYTES) for i in range(FOURS // 2)]
+    low = [builder.and_(four, ir.Constant(simd.BYTES, [15] * width)) for four in stored]
+    return low + [builder.lshr(four, ir.Constant(simd.BYTES, [4] * width)) for four in stored]
+
+
+@compiled()
+def linear(bits, levels, counters, stage, packed, bias, quants, scales, sums, output):  # type: ignore[no-untyped-def]
+    """One layer for all rows, its tiles shared among the threads.
+
+    packed: uint8 [tiles, groups, group_bytes]; bias: float32 [out] or [0]; quants: int8 [rows, levels, in];
+    scales, sums: float32 [rows, groups]; output: float32 [rows, 16 tiles].
+    """
+    literally(bits)
+    literally(levels)
+    num_rows, num_tiles, num_groups = quants.shape[0], packed.shape[0], np.uint64(packed.shape[1])
+    tile_bytes = np.uint64(packed.strides[0])
+    level_step = np.uint64(quants.strides[1])
+    quants_step, scales_step = np.uint64(quants.strides[0]), np.uint64(scales.strides[0])
+    output_step = np.uint64(output.strides[0])
+    for tile in items(counters, stage, num_tiles, max(1, num_tiles // CLAIMS_PER_STAGE)):
+        tile_at = np.uint64(packed.ctypes.data) + np.uint64(tile) * tile_bytes
+        quants_at, scales_at = np.uint64(quants.ctypes.data), np.uint64(scales.ctypes.data)
+        sums_at = np.uint64(sums.ctypes.data)
+        output_at = np.uint64(output.ctypes.data) + np.uint64(4 * LANES * tile)
+        row = 0
+        while row < num_rows:
+            if num_rows - row >= 8:
+                num_here = 8
+                _tile_rows(bits, 8, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
+                           sums_at, scales_step, output_at, output_step)  # fmt: skip
+            elif num_rows - row >= 4:
+                num_here = 4
+                _tile_rows(bits, 4, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
+                           sums_at, scales_step, output_at, output_step)  # fmt: skip
+            elif num_rows - row >= 2:
+                num_here = 2
+                _tile_rows(bits, 2, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
+                           sums_at, scales_step, output_at, output_step)  # fmt: skip
+            else:
+                num_here = 1
+                _tile_rows(bits, 1, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
+                           sums_at, scales_step, output_at, output_step)  # fmt: skip
+            row += num_here
+            quants_at += np.uint64(num_here) * quants_step
+            scales_at += np.uint64(num_here) * scales_step
+            sums_at += np.uint64(num_here) * scales_step
+            output_at += np.uint64(num_here) * output_step
+        if bias.shape[0]:
+            for row in range(num_rows):
+                for lane in range(LANES * tile, LANES * (tile + 1)):
+                    output[row, lane] += bias[lane]
+
+
+@intrinsic
+def _quantise_groups(  # type: ignore[no-untyped-def]
+    typing_context: Any, levels, values, num_groups, quants, level_stride, scales, sums
+):
+    """A row of float32 as s · p with one scale a group; `sums` gets s Σ p."""
+    if not simd.are_literal(levels):
+        return None
+    num_levels = levels.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        values, num_groups, quants, level_step, scales, sums = arguments[1:]
+        with cgutils.for_range(builder, num_groups) as loop:
+            source = simd.at(builder, values, builder.mul(loop.index, I64(4 * GROUP)))
+            halves = [simd.load(builder, simd.at(builder, source, 4 * LANES * i), FLOATS) for i in range(2)]
+            sizes = [simd.call(builder, "llvm.fabs.v16f32", FLOATS, half) for half in halves]
+            largest = simd.lanes_max(builder, simd.maximum(builder, *sizes))
+            # A group of zeros would divide by zero; any factor gives zeros for it.
+            is_zero = builder.fcmp_ordered("==", largest, simd.F32(0.0))
+            inverse = builder.select(is_zero, simd.F32(0.0), builder.fdiv(simd.F32(127.0), largest))
+            target = simd.at(builder, quants, builder.mul(loop.index, I64(GROUP)))
+            total = simd.ints(0)
+            for i, half in enumerate(halves):
+                scaled = builder.fmul(half, simd.splat(builder, inverse))
+                coarse = simd.call(builder, "llvm.rint.v16f32", FLOATS, scaled)
+                quant = builder.fptosi(coarse, INTS)
+                _store_bytes(builder, quant, simd.at(builder, target, LANES * i))
+                if num_levels == 2:
+                    rest = builder.fmul(builder.fsub(scaled, coarse), simd.floats(float(STEPS)))
+                    fine = builder.fptosi(simd.call(builder, "llvm.rint.v16f32", FLOATS, rest), INTS)
+                    place = simd.at(builder, builder.add(target, level_step), LANES * i)
+                    _store_bytes(builder, fine, place)
+                    quant = builder.add(builder.mul(quant, simd.ints(STEPS)), fine)
+                total = builder.add(total, quant)
+            summed = simd.call(builder, "llvm.vector.reduce.add.v16i32", I32, total)
+            steps = 127.0 if num_levels == 1 else 127.0 * STEPS
+            scale = builder.fdiv(largest, simd.F32(steps))
+            place = builder.mul(loop.index, I64(4))
+            simd.store(builder, scale, simd.at(builder, scales, place))
+            scaled_sum = builder.fmul(scale, builder.sitofp(summed, simd.F32))
+            simd.store(builder, scaled_sum, simd.at(builder, sums, place))
+        return context.get_dummy_value()
+
+    return types.void(levels, *([types.uint64] * 6)), generate
+
+
+def _store_bytes(builder: Any, value: Any, place: Any) -> None:
+    simd.store(builder, builder.trunc(value, ir.VectorType(simd.I8, LANES)), place)
+
+
+@compiled()
+def quantise_row(levels, values, quants, scales, sums):  # type: ignore[no-untyped-def]
+    """values float32 [columns] → quants int8 [levels, at least columns], scales and sums float32 [groups]."""
+    literally(levels)
+    _quantise_groups(
+        levels,
+        np.uint64(values.ctypes.data),
+        np.uint64(values.shape[0] // GROUP),
+        np.uint64(quants.ctypes.data),
+        np.uint64(quants.strides[0]),
+        np.uint64(scales.ctypes.data),
+        np.uint64(sums.ctypes.data),
+    )

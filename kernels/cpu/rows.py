@@ -1,0 +1,185 @@
+"""What is done to one row of activations between the matrix products."""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import literally, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from . import simd
+from .simd import F32, FLOATS, I64, ITEM_SIZE, LANES, compiled
+
+
+@intrinsic
+def _norm(typing_context: Any, in_kind, out_kind, total, added, weight, output, num_vectors, eps):  # type: ignore[no-untyped-def]
+    """total += added; output = total / sqrt(mean(total²) + eps) · weight."""
+    if not simd.are_literal(in_kind, out_kind):
+        return None
+    added_kind, output_kind = in_kind.literal_value, out_kind.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        total, added, weight, output, num_vectors, eps = arguments[2:]
+        squares = simd.variable(builder, simd.floats(0.0))
+        with cgutils.for_range(builder, num_vectors) as loop:
+            place = simd.at(builder, total, builder.mul(loop.index, I64(4 * LANES)))
+            source = simd.at(builder, added, builder.mul(loop.index, I64(ITEM_SIZE[added_kind] * LANES)))
+            value = builder.fadd(simd.load(builder, place, FLOATS), simd.load_floats(builder, source, added_kind))
+            simd.store(builder, value, place)
+            builder.store(simd.fma(builder, value, value, builder.load(squares)), squares)
+        width = builder.uitofp(builder.mul(num_vectors, I64(LANES)), F32)
+        mean = builder.fdiv(simd.lanes_sum(builder, builder.load(squares)), width)
+        root = simd.call(builder, "llvm.sqrt.f32", F32, builder.fadd(mean, eps))
+        factor = simd.splat(builder, builder.fdiv(F32(1.0), root))
+        with cgutils.for_range(builder, num_vectors) as loop:
+            offset = builder.mul(loop.index, I64(4 * LANES))
+            value = builder.fmul(simd.load(builder, simd.at(builder, total, offset), FLOATS), factor)
+            value = builder.fmul(value, simd.load(builder, simd.at(builder, weight, offset), FLOATS))
+            target = simd.at(builder, output, builder.mul(loop.index, I64(ITEM_SIZE[output_kind] * LANES)))
+            simd.store_floats(builder, value, target, output_kind)
+        return context.get_dummy_value()
+
+    return types.void(in_kind, out_kind, *([types.uint64] * 5), types.float32), generate
+
+
+@intrinsic
+def _silu_mul(typing_context: Any, kind, gate, up, output, num_vectors):  # type: ignore[no-untyped-def]
+    """output = gate · sigmoid(gate) · up, all of one kind."""
+    if not simd.are_literal(kind):
+        return None
+    stored = kind.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        gate, up, output, num_vectors = arguments[1:]
+        with cgutils.for_range(builder, num_vectors) as loop:
+            offset = builder.mul(loop.index, I64(ITEM_SIZE[stored] * LANES))
+            value = simd.load_floats(builder, simd.at(builder, gate, offset), stored)
+            size = simd.call(builder, "llvm.fabs.v16f32", FLOATS, value)
+            decay = simd.exp(builder, builder.fneg(size))
+            share = builder.fdiv(simd.floats(1.0), builder.fadd(simd.floats(1.0), decay))
+            is_negative = builder.fcmp_ordered("<", value, simd.floats(0.0))
+            sigmoid = builder.select(is_negative, builder.fmul(decay, share), share)
+            other = simd.load_floats(builder, simd.at(builder, up, offset), stored)
+            product = builder.fmul(builder.fmul(value, sigmoid), other)
+            simd.store_floats(builder, product, simd.at(builder, output, offset), stored)
+        return context.get_dummy_value()
+
+    return types.void(kind, *([types.uint64] * 4)), generate
+
+
+@intrinsic
+def _widen(typing_context: Any, kind, source, target, num_vectors):  # type: ignore[no-untyped-def]
+    """Stored numbers as float32."""
+    if not simd.are_literal(kind):
+        return None
+    stored = kind.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, target, num_vectors = arguments[1:]
+        with cgutils.for_range(builder, num_vectors) as loop:
+            place = simd.at(builder, source, builder.mul(loop.index, I64(ITEM_SIZE[stored] * LANES)))
+            value = simd.load_floats(builder, place, stored)
+            simd.store(builder, value, simd.at(builder, target, builder.mul(loop.index, I64(4 * LANES))))
+        return context.get_dummy_value()
+
+    return types.void(kind, *([types.uint64] * 3)), generate
+
+
+@intrinsic
+def _store_row(typing_context: Any, kind, source, target, num_vectors, stride):  # type: ignore[no-untyped-def]
+    """float32 to stored numbers that lie `stride` bytes apart."""
+    if not simd.are_literal(kind):
+        return None
+    stored = kind.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, target, num_vectors, stride = arguments[1:]
+        staged = cgutils.alloca_once(builder, ir.ArrayType(simd.I8, ITEM_SIZE[stored] * LANES))
+        staged_at = builder.ptrtoint(staged, I64)
+        number = ir.IntType(8 * ITEM_SIZE[stored])
+        with cgutils.for_range(builder, num_vectors) as loop:
+            value = simd.load(builder, simd.at(builder, source, builder.mul(loop.index, I64(4 * LANES))), FLOATS)
+            simd.store_floats(builder, value, staged_at, stored)
+            first = simd.at(builder, target, builder.mul(stride, builder.mul(loop.index, I64(LANES))))
+            for lane in range(LANES):
+                one = simd.load(builder, simd.at(builder, staged_at, lane * ITEM_SIZE[stored]), number)
+                simd.store(builder, one, simd.at(builder, first, builder.mul(stride, I64(lane))))
+        return context.get_dummy_value()
+
+    return types.void(kind, *([types.uint64] * 4)), generate
+
+
+@compiled()
+def norm_row(in_kind, out_kind, total, added, weight, output, eps):  # type: ignore[no-untyped-def]
+    """The residual sum `total` [width] float32 gets `added`; `output` [width] gets its RMS norm."""
+    literally(in_kind)
+    literally(out_kind)
+    _norm(in_kind, out_kind, np.uint64(total.ctypes.data), np.uint64(added.ctypes.data),
+          np.uint64(weight.ctypes.data), np.uint64(output.ctypes.data), np.uint64(total.shape[0] // LANES),
+          np.float32(eps))  # fmt: skip
+
+
+@compiled()
+def silu_mul_row(kind, gate_up, output):  # type: ignore[no-untyped-def]
+    """gate_up [2 width], gates first → output [width]."""
+    literally(kind)
+    width = output.shape[0]
+    _silu_mul(kind, np.uint64(gate_up.ctypes.data), np.uint64(gate_up[width:].ctypes.data),
+              np.uint64(output.ctypes.data), np.uint64(width // LANES))  # fmt: skip
+
+
+@compiled()
+def head_norm(head, weight, eps):  # type: ignore[no-untyped-def]
+    """RMS norm of one head [D] float32, in place."""
+    squares = np.float32(0.0)
+    for i in range(head.shape[0]):
+        squares += head[i] * head[i]
+    factor = np.float32(1.0) / np.sqrt(squares / np.float32(head.shape[0]) + np.float32(eps))
+    for i in range(head.shape[0]):
+        head[i] = head[i] * factor * weight[i]
+
+
+@compiled()
+def rotate(head, cos, sin):  # type: ignore[no-untyped-def]
+    """Rotary embedding of one head [D] float32, in place; cos and sin [R / 2] of its position."""
+    half = cos.shape[0]
+    for i in range(half):
+        first, second = head[i], head[i + half]
+        head[i] = first * cos[i] - second * sin[i]
+        head[i + half] = second * cos[i] + first * sin[i]
+
+
+@compiled()
+def widen_row(kind, source, target):  # type: ignore[no-untyped-def]
+    """A row of float32, or of half precision as uint16, as float32."""
+    literally(kind)
+    _widen(kind, np.uint64(source.ctypes.data), np.uint64(target.ctypes.data), np.uint64(target.shape[0] // LANES))
+
+
+@compiled()
+def narrow_row(kind, source, target):  # type: ignore[no-untyped-def]
+    """A row of float32 as float32, or as half precision in uint16."""
+    literally(kind)
+    item = np.uint64(4 if kind == 0 else 2)
+    _store_row(kind, np.uint64(source.ctypes.data), np.uint64(target.ctypes.data),
+               np.uint64(source.shape[0] // LANES), item)  # fmt: skip
+
+
+@compiled()
+def write_token(kind, heads, first_head, num_kv_heads, keys, values, block_stride, slot):  # type: ignore[no-untyped-def]
+    """Stores a token's keys and values, heads[first_head:] [2 K, D] float32, in its slot.
+
+    keys, values: addresses of the layer's keys [K, D, 16] and values [K, 16, D] in block 0.
+    """
+    literally(kind)
+    item = np.uint64(4 if kind == 0 else 2)
+    width = np.uint64(heads.shape[1])
+    block, offset = np.uint64(slot // LANES) * block_stride, np.uint64(slot % LANES)
+    num_vectors = np.uint64(heads.shape[1] // LANES)
+    for head in range(num_kv_heads):
+        start = np.uint64(head) * width * np.uint64(LANES) * item
+        _store_row(kind, np.uint64(heads[first_head + head].ctypes.data), keys + block + start + offset * item,
+                   num_vectors, np.uint64(LANES) * item)  # fmt: skip
+        _store_row(kind, np.uint64(heads[first_head + num_kv_heads + head].ctypes.data),
+                   values + block + start + offset * width * item, num_vectors, item)  # fmt: skip
