@@ -15,11 +15,13 @@ from .model.loader import LoadedModel, load_model
 from .model.model_runner import ModelRunner
 from .output_builder import OutputBuilder
 from .pool_size import choose_num_blocks
-from .progress import OnProgress, ignore_progress
+from .progress import LoadProgress, OnProgress, ignore_progress
 from .request import RequestOutput, SamplingParams, TokenDelta
 from .text.chat_message import ChatMessage
 from .text.chat_template import ChatTemplate
 from .text.tokenizer import Tokenizer, load_tokenizer
+
+WARM_UP_ROWS = (1, 128)  # one token, and a prompt long enough for the path that long prompts take
 
 
 class Engine:
@@ -42,7 +44,7 @@ class Engine:
         self._tokenizer = load_tokenizer(source, prepared_folder(source), on_progress)
         self._chat_template = ChatTemplate(self._tokenizer) if self._tokenizer is not None else None
         self._held_deltas: list[TokenDelta] = []
-        self._core: EngineCore | None = self._build_core(model)
+        self._core: EngineCore | None = self._build_core(model, on_progress)
         self.load_s = time.perf_counter() - started
 
     def __enter__(self) -> "Engine":
@@ -185,7 +187,7 @@ class Engine:
         """Longest prompt and reply together, in tokens."""
         return self._open_core().max_len
 
-    def _build_core(self, model: LoadedModel) -> EngineCore:
+    def _build_core(self, model: LoadedModel, on_progress: OnProgress) -> EngineCore:
         config, shape = self.config, model.model_config
         num_bytes = block_bytes(shape.num_layers, shape.num_kv_heads, shape.head_dim, config.block_size, model.dtype)
         num_blocks = choose_num_blocks(config, model.device, num_bytes, model.context_window)
@@ -212,8 +214,13 @@ class Engine:
             end_token_ids=frozenset(shape.eos_token_ids),
             key_fields=(model.fingerprint.hex(), model.weights, str(model.dtype), model.backend.name, ""),
         )
+        runner = ModelRunner(model.decoder, kv_cache, model.device)
+        for done, num_rows in enumerate(WARM_UP_ROWS):
+            on_progress(LoadProgress("warm up", done, len(WARM_UP_ROWS)))
+            runner.warm_up(num_rows)
+        on_progress(LoadProgress("warm up", len(WARM_UP_ROWS), len(WARM_UP_ROWS)))
         return EngineCore(
-            ModelRunner(model.decoder, kv_cache, model.device),
+            runner,
             manager,
             limits,
             max_num_seqs=config.max_num_seqs,

@@ -1,5 +1,6 @@
 """Runs one step's batch on the device: copies, forward pass, logits."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,23 @@ class ModelRunner:
         self._decoder = decoder
         self._kv_cache = kv_cache
         self._device = device
+
+    def warm_up(self, num_rows: int) -> None:
+        """Runs a batch of one sequence in the null block, so that what is compiled on first use is compiled now."""
+        rows = np.arange(num_rows)
+        self.execute(
+            Batch(
+                input_ids=np.zeros(num_rows, np.int64),
+                positions=rows,
+                slot_mapping=np.zeros(num_rows, np.int64),
+                block_tables=np.zeros((1, num_rows), np.int32),
+                context_lens=np.array([num_rows], np.int32),
+                cu_seqlens_q=np.array([0] if num_rows == 1 else [0, num_rows], np.int32),
+                logits_rows=rows[-1:],
+                num_decodes=int(num_rows == 1),
+                max_query_len=0 if num_rows == 1 else num_rows,
+            )
+        )
 
     @torch.inference_mode()
     def execute(self, batch: Batch) -> Tensor:
