@@ -8,6 +8,7 @@ import pytest
 from typer.main import get_command
 
 from paged_chat.app import cli
+from paged_chat.engine import config
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = (ROOT / "docs" / "commands.md").read_text()
@@ -38,6 +39,11 @@ def test_every_command_is_documented_with_an_example_and_every_option(name):
 
 def test_the_options_before_a_command_are_documented():
     assert {option for option in options_of(get_command(cli.app)) if f"`{option}" not in COMMON} == set()
+
+
+@pytest.mark.parametrize("choices", [config.DEVICES, config.DTYPES, config.WEIGHTS, config.KERNELS])
+def test_every_choice_of_the_common_options_is_documented(choices):
+    assert [choice for choice in choices if f"`{choice}`" not in COMMON] == []
 
 
 def test_the_readmes_make_commands_exist():
