@@ -257,6 +257,19 @@ def test_the_oldest_always_gets_on_however_small_the_pool():
         assert tuple(listener.reply(request_id).token_ids) == reply_to(prompt(10 + first, first), 30)
 
 
+@pytest.mark.parametrize("budget", [2, 3])
+def test_one_that_was_just_given_its_turn_may_still_be_preempted(budget):
+    """Where decodes take turns, the newest may stand before an older one that then finds no block."""
+    for num_blocks in range(4, 10):
+        core = make_core(num_blocks=num_blocks, max_num_batched_tokens=budget)
+        listener = Listener(core)
+        requests = [core.submit(prompt(12 + first, first), greedy(30, n=2)) for first in range(4)]
+        listener.run(max_steps=2000)
+        for first, request_id in enumerate(requests):
+            for sample in range(2):
+                assert tuple(listener.reply(request_id, sample).token_ids) == reply_to(prompt(12 + first, first), 30)
+
+
 def test_the_watermark_lets_running_ones_grow_without_preemption():
     def preemptions(watermark_blocks: int) -> int:
         core = make_core(num_blocks=9, watermark_blocks=watermark_blocks)
