@@ -97,6 +97,21 @@ class Backend(Protocol):
         """Rotary position embedding, feature i paired with i + R / 2 (Su et al. 2021, GPT-NeoX order)."""
         ...
 
+    def rope_write_kv(
+        self,
+        query: Tensor,  # [T, H, D], rotated in place
+        key: Tensor,  # [T, K, D], left rotated or as it was
+        value: Tensor,  # [T, K, D]
+        positions: Tensor,  # [T] int64
+        cos: Tensor,  # [max_position, R / 2] float32
+        sin: Tensor,  # [max_position, R / 2] float32
+        key_cache: Tensor,  # [N, *key block shape]
+        value_cache: Tensor,  # [N, *value block shape]
+        slot_mapping: Tensor,  # [T] int64
+    ) -> None:
+        """`rope`, then `write_kv` of the rotated keys; one pass where the device has something to gain from it."""
+        ...
+
     def silu_mul(
         self,
         gate_up: Tensor,  # [T, 2 * width], gates first

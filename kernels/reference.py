@@ -141,6 +141,22 @@ def rope(
         heads[..., : 2 * half] = rotated.to(heads.dtype)
 
 
+def rope_write_kv(
+    query: Tensor,  # [T, H, D]
+    key: Tensor,  # [T, K, D]
+    value: Tensor,  # [T, K, D]
+    positions: Tensor,  # [T] int64
+    cos: Tensor,  # [max_position, R / 2] float32
+    sin: Tensor,  # [max_position, R / 2] float32
+    key_cache: Tensor,  # [N, K, B, D]
+    value_cache: Tensor,  # [N, K, B, D]
+    slot_mapping: Tensor,  # [T] int64
+) -> None:
+    """Rotates queries and keys in place, then writes the keys and the values into their slots."""
+    rope(query, key, positions, cos, sin)
+    write_kv(key, value, key_cache, value_cache, slot_mapping)
+
+
 def silu_mul(
     gate_up: Tensor,  # [T, 2 * width]
 ) -> Tensor:  # [T, width]

@@ -112,9 +112,12 @@ class Decoder:
         if layer.query_norm is not None and layer.key_norm is not None:
             query, _ = backend.rms_norm(query, layer.query_norm, config.rms_norm_eps)
             key, _ = backend.rms_norm(key, layer.key_norm, config.rms_norm_eps)
-        if not config.nope[index]:
-            backend.rope(query, key, inputs.positions, self.cos, self.sin)
-        backend.write_kv(key, value, key_cache, value_cache, inputs.slot_mapping)
+        slots = inputs.slot_mapping
+        if config.nope[index]:
+            backend.write_kv(key, value, key_cache, value_cache, slots)
+        else:
+            rotary = (inputs.positions, self.cos, self.sin)
+            backend.rope_write_kv(query, key, value, *rotary, key_cache, value_cache, slots)
 
         decodes, parts = inputs.num_decodes, []
         window = config.windows[index]

@@ -7,6 +7,7 @@ from .attention import attention_decode, attention_prefill
 from .elementwise import rms_norm, rope, silu_mul
 from .kv_cache import copy_blocks, kv_block_shapes, write_kv
 from .linear import linear
+from .rope_kv import rope_write_kv
 
 name: str = "cpu"
 
@@ -19,6 +20,7 @@ __all__ = [
     "name",
     "rms_norm",
     "rope",
+    "rope_write_kv",
     "silu_mul",
     "write_kv",
 ]

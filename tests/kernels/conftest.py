@@ -167,3 +167,9 @@ def random():
 def page_for():
     """`page_for(backend, [33, 5])`: contexts for one backend of the test's choice."""
     return page
+
+
+@pytest.fixture
+def allocate_for():
+    """`pool, key_cache, value_cache = allocate_for(backend, num_blocks, num_kv_heads, block_size, head_dim, dtype)`."""
+    return allocate

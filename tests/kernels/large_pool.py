@@ -33,6 +33,16 @@ for kernels, caches, table in ((backend, large, large_table), (reference, small,
     kernels.write_kv(key, value, *caches, slots)
 print("write_kv")
 
+angles = torch.outer(torch.arange(CONTEXT_LEN), 10000.0 ** -torch.linspace(0, 1, HEAD_DIM // 2))
+query = torch.randn(CONTEXT_LEN, 6, HEAD_DIM).to(DTYPE)
+rotated = []
+for kernels, caches, table in ((backend, large, large_table), (reference, small, small_table)):
+    slots = table[0].long()[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE
+    rotated.append(query.clone())
+    kernels.rope_write_kv(rotated[-1], key.clone(), value.clone(), position, angles.cos(), angles.sin(), *caches, slots)
+torch.testing.assert_close(*rotated, rtol=1.6e-2, atol=1.6e-2)
+print("rope_write_kv")
+
 lens = torch.tensor([CONTEXT_LEN], dtype=torch.int32)
 query = torch.randn(1, 6, HEAD_DIM).to(DTYPE)
 torch.testing.assert_close(

@@ -116,4 +116,4 @@ def test_a_pool_of_more_than_two_to_the_31_elements(name):
     script = Path(__file__).parent / "large_pool.py"
     done = subprocess.run([sys.executable, script, name], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["write_kv", "attention_decode", "attention_prefill", "copy_blocks"]
+    assert done.stdout.split() == ["write_kv", "rope_write_kv", "attention_decode", "attention_prefill", "copy_blocks"]
