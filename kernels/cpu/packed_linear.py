@@ -17,8 +17,9 @@ lanes. A tile is [groups, bytes]: 8 fours of columns times 16 rows times 4 colum
 float16. With 4 bits, four i has the low halves of the bytes of which four i + 4 has the high ones.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from llvmlite import ir
@@ -35,6 +36,8 @@ GROUP = 32  # columns that share a scale
 STEPS = 254  # fine steps in a coarse one
 FOURS = GROUP // 4
 SCALE_BYTES = 2 * 2 * LANES
+LARGEST = float(np.finfo(np.float16).max)
+ROWS_AT_ONCE = 4096  # that are rounded together: what rounding needs in between stays small
 CLAIMS_PER_STAGE = 48  # enough that threads end together, few enough that claiming costs nothing
 
 
@@ -60,26 +63,64 @@ class GroupedWeights:
 
 
 def quantise(weight: NDArray[np.float32], bits: int) -> GroupedWeights:  # [rows, columns]
-    """Rounds a matrix to the nearest w = d · q + m: from least to greatest with 4 bits, symmetric with 8.
+    """Rounds a matrix to w = d · q + m, group by group.
 
-    Exact for values that came from Q4_1 (4 bits) or Q8_0 (8 bits), up to the order of the two ends.
+    Exact for values that came from Q4_1 or Q4_0 (4 bits) or Q8_0 (8 bits), up to the order of the two ends. What
+    float16 can't hold becomes the largest number that it can; NaN stays NaN, in all of its group.
     """
     rows, columns = weight.shape
-    grouped = weight.reshape(rows, columns // GROUP, GROUP)
-    if bits == 8:
-        scales = (np.abs(grouped).max(axis=2) / 127).astype(np.float16)
-        minima = (-128 * scales.astype(np.float32)).astype(np.float16)
-        offset = 128.0
-    else:
-        least = grouped.min(axis=2)
-        minima = least.astype(np.float16)
-        scales = ((grouped.max(axis=2) - least) / 15).astype(np.float16)
-        offset = 0.0
+    num_groups = columns // GROUP
+    rounded = GroupedWeights(
+        np.empty((rows, columns), np.uint8),
+        np.empty((rows, num_groups), np.float16),
+        np.empty((rows, num_groups), np.float16),
+    )
+    round_groups = _round_symmetric if bits == 8 else _round_least_error
+    for start in range(0, rows, ROWS_AT_ONCE):
+        here = slice(start, start + ROWS_AT_ONCE)
+        grouped = np.clip(weight[here], -LARGEST, LARGEST).reshape(-1, num_groups, GROUP)
+        quants, rounded.scales[here], rounded.minima[here] = round_groups(grouped)
+        rounded.quants[here] = quants.reshape(-1, columns)
+    return rounded
+
+
+_Rounded: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.float16], NDArray[np.float16]]  # q, d, m
+
+
+def _round_symmetric(grouped: NDArray[np.float32]) -> _Rounded:  # [rows, groups, GROUP]
+    """8 bits: q = 128 stands for 0, as in Q8_0."""
+    scales = np.minimum(np.abs(grouped).max(axis=2) / 127, LARGEST / 128).astype(np.float16)
+    return _round_to(grouped, scales, scales * np.float16(-128), 8)
+
+
+def _round_least_error(grouped: NDArray[np.float32]) -> _Rounded:  # [rows, groups, GROUP]
+    """4 bits: from least to greatest as Q4_1, or q = 0 for what lies farthest from 0 and q = 8 for 0 itself as Q4_0."""
+    least, greatest = grouped.min(axis=2), grouped.max(axis=2)
+    by_range = _round_to(grouped, ((greatest - least) / 15).astype(np.float16), least.astype(np.float16), 4)
+    scales = (np.where(-least > greatest, least, greatest) / -8).astype(np.float16)
+    by_size = _round_to(grouped, scales, scales * np.float16(-8), 4)
+    is_better = _squared_error(grouped, by_size) < _squared_error(grouped, by_range)
+    return (
+        np.where(is_better[:, :, None], by_size[0], by_range[0]),
+        np.where(is_better, by_size[1], by_range[1]),
+        np.where(is_better, by_size[2], by_range[2]),
+    )
+
+
+def _round_to(
+    grouped: NDArray[np.float32], scales: NDArray[np.float16], minima: NDArray[np.float16], bits: int
+) -> _Rounded:
     wide = scales.astype(np.float32)
     steps = np.divide(1.0, wide, out=np.zeros_like(wide), where=wide != 0)[:, :, None]
-    origin = 0.0 if bits == 8 else minima.astype(np.float32)[:, :, None]
-    quants = np.clip(np.rint((grouped - origin) * steps + offset), 0, 2**bits - 1).astype(np.uint8)
-    return GroupedWeights(quants.reshape(rows, columns), scales, minima)
+    quants = np.clip(np.rint((grouped - minima.astype(np.float32)[:, :, None]) * steps), 0, 2**bits - 1)
+    with np.errstate(invalid="ignore"):  # NaN: the scale says so, whatever the quants are
+        return quants.astype(np.uint8), scales, minima
+
+
+def _squared_error(grouped: NDArray[np.float32], rounded: _Rounded) -> NDArray[np.float32]:  # [rows, groups]
+    quants, scales, minima = rounded
+    values = quants * scales.astype(np.float32)[:, :, None] + minima.astype(np.float32)[:, :, None]
+    return np.square(values - grouped).sum(axis=2)
 
 
 def pack(weights: GroupedWeights, bits: int) -> NDArray[np.uint8]:  # [tiles, groups, group_bytes]
@@ -241,6 +282,10 @@ def _quantise_groups(  # type: ignore[no-untyped-def]
             halves = [simd.load(builder, simd.at(builder, source, 4 * LANES * i), FLOATS) for i in range(2)]
             sizes = [simd.call(builder, "llvm.fabs.v16f32", FLOATS, half) for half in halves]
             largest = simd.lanes_max(builder, simd.maximum(builder, *sizes))
+            # The greater of a number and NaN is the number; but NaN must show, not turn into some byte.
+            is_nan = builder.bitcast(builder.fcmp_unordered("uno", *halves), simd.I16)
+            is_nan = builder.icmp_unsigned("!=", is_nan, simd.I16(0))
+            largest = builder.select(is_nan, simd.F32(math.nan), largest)
             # A group of zeros would divide by zero; any factor gives zeros for it.
             is_zero = builder.fcmp_ordered("==", largest, simd.F32(0.0))
             inverse = builder.select(is_zero, simd.F32(0.0), builder.fdiv(simd.F32(127.0), largest))

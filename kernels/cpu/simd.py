@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.core import cgutils
 
 compiled = partial(njit, nogil=True, error_model="numpy")
@@ -25,7 +25,16 @@ INTS = ir.VectorType(I32, LANES)
 SHORTS = ir.VectorType(I16, LANES)
 FLOATS = ir.VectorType(F32, LANES)
 HALVES = ir.VectorType(F16, LANES)
-FEATURES = llvm.get_host_cpu_features()
+
+
+def _target_features() -> dict[str, bool]:
+    """Of the processor that Numba compiles for: its variables NUMBA_CPU_NAME and NUMBA_CPU_FEATURES may say another."""
+    if config.CPU_FEATURES is None:
+        return dict(llvm.get_host_cpu_features())
+    return {feature[1:]: feature.startswith("+") for feature in config.CPU_FEATURES.split(",") if feature}
+
+
+FEATURES = _target_features()
 
 FLOAT32, BFLOAT16, FLOAT16 = 0, 1, 2
 """Kinds of stored numbers, as literal arguments of intrinsics; everything is computed in float32."""

@@ -1,0 +1,328 @@
+"""Weights in 4 and 8 bits: what rounding keeps, and products that come out the same whatever runs beside them."""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import gguf
+import numpy as np
+import pytest
+
+from paged_chat.kernels.cpu.packed_linear import (
+    GROUP,
+    LARGEST,
+    GroupedWeights,
+    group_bytes,
+    linear,
+    pack,
+    quantise,
+    quantise_row,
+)
+from paged_chat.kernels.cpu.simd import LANES, compiled
+from paged_chat.kernels.cpu.team import Team
+from paged_chat.kernels.cpu.work_sharing import new_counters
+
+NO_BIAS = np.empty(0, np.float32)
+
+
+@pytest.fixture
+def generator():
+    return np.random.default_rng(5)
+
+
+def normal(generator, *shape):
+    return generator.standard_normal(shape, dtype=np.float32)
+
+
+def make_multiply(bits, levels):
+    """linear over rows that are rounded first, as the packed step does both."""
+
+    @compiled()
+    def step(counters, packed, bias, hidden, quants, scales, sums, output):
+        for row in range(hidden.shape[0]):
+            quantise_row(levels, hidden[row], quants[row], scales[row], sums[row])
+        linear(bits, levels, counters, 0, packed, bias, quants, scales, sums, output)
+
+    def multiply(weights, hidden, bias=NO_BIAS, team=None):
+        hidden = np.ascontiguousarray(hidden)
+        num_out, num_rows = len(weights.quants), len(hidden)
+        packed = pack(weights, bits)
+        if len(bias):
+            bias = np.pad(bias, (0, len(packed) * LANES - num_out))
+        scales = np.empty((num_rows, hidden.shape[1] // GROUP), np.float32)
+        quants = np.empty((num_rows, levels, hidden.shape[1]), np.int8)
+        output = np.full((num_rows, len(packed) * LANES), np.nan, np.float32)
+        (team or Team(1)).run(
+            step, new_counters(1), packed, bias, hidden, quants, scales, np.empty_like(scales), output
+        )
+        return output[:, :num_out]
+
+    return multiply
+
+
+_compiled_once = {}
+
+
+@pytest.fixture
+def multiply(bits, levels):
+    if (bits, levels) not in _compiled_once:
+        _compiled_once[bits, levels] = make_multiply(bits, levels)
+    return _compiled_once[bits, levels]
+
+
+both_widths = pytest.mark.parametrize("bits", [4, 8])
+both_levels = pytest.mark.parametrize("levels", [1, 2])
+
+
+# Rounding
+
+
+@pytest.mark.parametrize(("bits", "kind"), [(4, "Q4_0"), (4, "Q4_1"), (8, "Q8_0")])
+def test_values_that_came_from_a_gguf_file_are_taken_over_exactly(generator, bits, kind):
+    kind = gguf.GGMLQuantizationType[kind]
+    values = gguf.dequantize(gguf.quantize(normal(generator, 300, 256) * 0.05, kind), kind)
+    np.testing.assert_array_equal(quantise(values, bits).dense(), values)
+
+
+@pytest.mark.parametrize(("bits", "steps"), [(4, 15), (8, 254)])
+def test_other_values_are_off_by_half_a_step(generator, bits, steps):
+    values = normal(generator, 50, 4, GROUP) + np.float32(0.3)
+    error = np.abs(quantise(values.reshape(50, -1), bits).dense().reshape(values.shape) - values).max(axis=2)
+    width = np.ptp(values, axis=2) if bits == 4 else 2 * np.abs(values).max(axis=2)
+    # The scale itself is rounded to 11 bits; of two ways to round 4 bits, one with larger errors may do better on
+    # the whole, but never worse than half a step of the coarser.
+    assert (error <= (0.5 if bits == 8 else 1.0) * width / steps + 1e-3 * np.abs(values).max(axis=2)).all()
+
+
+def test_four_bits_choose_the_better_of_both_ways(generator):
+    values = normal(generator, 1000, GROUP)
+    least, width = values.min(axis=1, keepdims=True), np.ptp(values, axis=1, keepdims=True)
+    by_range = np.rint((values - least) / width * 15) * width / 15 + least
+    error = np.square(quantise(values, 4).dense() - values).mean()
+    assert error < 0.97 * np.square(by_range - values).mean()
+
+
+@both_widths
+def test_groups_of_zeros_and_of_one_number(bits):
+    values = np.zeros((3, 2 * GROUP), np.float32)
+    values[1, GROUP:], values[2, :GROUP] = -0.5, 0.25
+    np.testing.assert_allclose(quantise(values, bits).dense(), values, rtol=5e-4)
+    assert (quantise(values, bits).dense()[values == 0] == 0).all()
+
+
+@both_widths
+def test_negative_values_keep_their_place(bits):
+    values = -np.linspace(0.1, 3, 4 * GROUP, dtype=np.float32).reshape(2, -1)
+    rounded = quantise(values, bits).dense()
+    assert (np.diff(rounded) <= 0).all()
+    assert np.abs(rounded - values).max() < 0.03
+
+
+@both_widths
+def test_tiny_values_vanish_within_the_smallest_step_of_float16(generator, bits):
+    values = normal(generator, 10, GROUP) * np.float32(1e-9)
+    assert np.abs(quantise(values, bits).dense() - values).max() < 2**-24
+
+
+@both_widths
+def test_huge_values_within_float16_are_off_by_half_a_step(bits):
+    values = np.linspace(-LARGEST, LARGEST, 4 * GROUP, dtype=np.float32).reshape(1, -1)
+    rounded = quantise(values, bits).dense()
+    assert np.abs(rounded - values).max() <= (LARGEST / 127 * 1.01 if bits == 8 else LARGEST / 15 / 4 * 1.05)
+
+
+@both_widths
+@pytest.mark.parametrize("value", [7e4, 1e7, 3e38, np.inf])
+def test_what_float16_cannot_hold_becomes_its_largest_number_and_never_infinity(bits, value):
+    values = np.full((1, 3 * GROUP), 0.5, np.float32)
+    values[0, 0], values[0, GROUP] = value, -value
+    rounded = quantise(values, bits)
+    assert np.isfinite(rounded.scales).all()
+    assert np.isfinite(rounded.minima).all()
+    dense = rounded.dense()[0]
+    assert dense[0] == pytest.approx(LARGEST, rel=0.01)
+    assert dense[GROUP] == pytest.approx(-LARGEST, rel=0.01)
+    np.testing.assert_allclose(dense[2 * GROUP :], 0.5, rtol=1e-3)
+
+
+@both_widths
+@pytest.mark.filterwarnings("error")
+def test_nan_stays_nan_in_its_own_group(bits):
+    values = np.full((2, 2 * GROUP), 0.5, np.float32)
+    values[1, 3] = np.nan
+    is_nan = np.isnan(quantise(values, bits).dense())
+    assert (is_nan.sum(), is_nan[1, :GROUP].sum()) == (GROUP, GROUP)
+
+
+@both_widths
+def test_a_matrix_of_many_rows_is_rounded_as_its_parts_are(generator, bits):
+    values = normal(generator, 5000, GROUP)
+    whole, end = quantise(values, bits), quantise(values[4090:], bits)
+    np.testing.assert_array_equal(whole.dense()[4090:], end.dense())
+
+
+# Packing
+
+
+def test_bytes_of_a_group_with_its_scales():
+    assert (group_bytes(4), group_bytes(8)) == (256 + 64, 512 + 64)
+
+
+@both_widths
+def test_missing_rows_of_the_last_tile_are_zeros(generator, bits):
+    packed = pack(quantise(normal(generator, 17, 2 * GROUP), bits), bits)
+    assert packed.shape == (2, 2, group_bytes(bits))
+    scales = packed[1, :, -2 * 2 * LANES :].view(np.float16).reshape(2, 2, LANES)  # [groups, d or m, rows]
+    assert (scales[:, :, 0] != 0).all()
+    assert (scales[:, :, 1:] == 0).all()
+
+
+def test_a_byte_of_four_bits_holds_two_columns_that_stand_16_apart():
+    quants = np.zeros((LANES, GROUP), np.uint8)
+    quants[2, 5], quants[2, 5 + 16] = 3, 9  # of column four 1, the second byte; its partner is four 5
+    packed = pack(GroupedWeights(quants, np.ones((LANES, 1), np.float16), np.zeros((LANES, 1), np.float16)), 4)
+    fours = packed[0, 0, :256].reshape(4, LANES, 4)
+    assert np.argwhere(fours).tolist() == [[1, 2, 1]]
+    assert fours[1, 2, 1] == 3 + 16 * 9
+
+
+# Rounding a row of activations
+
+
+@compiled()
+def round_row_to_one(values, quants, scales, sums):
+    quantise_row(1, values, quants, scales, sums)
+
+
+@compiled()
+def round_row_to_two(values, quants, scales, sums):
+    quantise_row(2, values, quants, scales, sums)
+
+
+def rounded_row(values, levels):
+    """(the values that the bytes stand for, in float64; scales; sums)"""
+    quants = np.full((levels, len(values)), 99, np.int8)
+    scales, sums = np.empty((2, len(values) // GROUP), np.float32)
+    (round_row_to_one if levels == 1 else round_row_to_two)(values, quants, scales, sums)
+    assert np.abs(quants.astype(int)).max(initial=0) <= 127
+    whole = quants[0].astype(np.int64) if levels == 1 else 254 * quants[0].astype(np.int64) + quants[1]
+    by_group = whole.reshape(-1, GROUP)
+    np.testing.assert_array_equal(sums, scales * by_group.sum(axis=1).astype(np.float32))
+    return (by_group * scales.astype(np.float64)[:, None]).reshape(-1), scales
+
+
+@pytest.mark.parametrize(("levels", "steps"), [(1, 127), (2, 127 * 254)])
+def test_a_row_is_off_by_half_a_step_of_its_groups_largest(generator, levels, steps):
+    values = normal(generator, 40 * GROUP) * np.repeat(10.0 ** generator.uniform(-20, 20, 40), GROUP).astype(np.float32)
+    rounded, scales = rounded_row(values, levels)
+    largest = np.abs(values).reshape(-1, GROUP).max(axis=1)
+    np.testing.assert_allclose(scales, largest / steps, rtol=1e-6)
+    error = np.abs(rounded - values).reshape(-1, GROUP).max(axis=1)
+    # Beside the half step, the rounding of float32 itself.
+    assert (error <= largest * (0.5 / steps + 4e-7)).all()
+
+
+@both_levels
+def test_a_row_of_zeros_is_zeros(levels):
+    rounded, scales = rounded_row(np.zeros(2 * GROUP, np.float32), levels)
+    assert (rounded == 0).all()
+    assert (scales == 0).all()
+
+
+@both_levels
+def test_the_largest_is_exact_on_either_side(levels):
+    values = np.zeros(2 * GROUP, np.float32)
+    values[3], values[GROUP + 4] = 1.5, -1.5
+    rounded, _ = rounded_row(values, levels)
+    np.testing.assert_allclose(rounded, values, rtol=1e-7)
+
+
+# Products
+
+
+def expected_product(weights, hidden, bias=NO_BIAS):
+    product = hidden.astype(np.float64) @ weights.dense().astype(np.float64).T
+    return product + bias if len(bias) else product
+
+
+@both_widths
+@both_levels
+def test_products_are_those_of_the_dense_weights(generator, multiply, bits, levels):
+    weights = quantise(normal(generator, 77, 5 * GROUP), bits)
+    bias = normal(generator, 77)
+    tolerance = 1e-4 if levels == 2 else 4e-2
+    for num_rows in (*range(1, 18), 64):
+        hidden = normal(generator, num_rows, 5 * GROUP)
+        for chosen in (NO_BIAS, bias):
+            expected = expected_product(weights, hidden, chosen)
+            error = np.abs(multiply(weights, hidden, chosen) - expected).max()
+            assert error < tolerance * expected.std(), f"{num_rows} rows"
+
+
+@both_widths
+@both_levels
+def test_a_row_alone_equals_the_same_row_among_others_to_the_bit(generator, multiply, bits, levels):
+    weights = quantise(normal(generator, 90, 3 * GROUP), bits)
+    hidden = normal(generator, 100, 3 * GROUP)
+    together = multiply(weights, hidden)
+    for row in range(100):
+        np.testing.assert_array_equal(multiply(weights, hidden[row : row + 1])[0], together[row])
+    for start, stop in [(0, 2), (1, 5), (3, 11), (7, 22), (40, 99)]:
+        np.testing.assert_array_equal(multiply(weights, hidden[start:stop]), together[start:stop])
+
+
+@pytest.mark.parametrize(("bits", "levels"), [(8, 2)])
+def test_threads_that_share_a_layer_give_the_same_bits(generator, multiply):
+    weights = quantise(normal(generator, 800, 3 * GROUP), 8)
+    hidden = normal(generator, 9, 3 * GROUP)
+    alone, team = multiply(weights, hidden), Team(3)
+    for _ in range(20):
+        np.testing.assert_array_equal(multiply(weights, hidden, team=team), alone)
+
+
+@pytest.mark.parametrize(("bits", "levels"), [(4, 2), (8, 2)])
+def test_the_largest_bytes_do_not_overflow(multiply, bits):
+    weights = quantise(np.tile([1.0, -1.0], (LANES, 64)).astype(np.float32), bits)
+    hidden = np.tile([1.0, -1.0], (3, 64)).astype(np.float32)
+    np.testing.assert_allclose(multiply(weights, hidden), 128, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("bits", "levels"), [(8, 2)])
+def test_nan_in_a_row_shows_in_that_row_only(generator, multiply):
+    weights = quantise(normal(generator, 20, 2 * GROUP), 8)
+    hidden = normal(generator, 12, 2 * GROUP)
+    expected = multiply(weights, hidden)
+    hidden[4, 40], hidden[9, 0] = np.nan, np.inf
+    product = multiply(weights, hidden)
+    assert np.isnan(product[4]).all()
+    assert not np.isfinite(product[9]).any()
+    others = [row for row in range(12) if row not in (4, 9)]
+    np.testing.assert_array_equal(product[others], expected[others])
+
+
+# Other processors
+
+
+def products_digest() -> str:
+    generator = np.random.default_rng(6)
+    weights = quantise(normal(generator, 40, 3 * GROUP), 4)
+    return hashlib.sha256(make_multiply(4, 2)(weights, normal(generator, 15, 3 * GROUP)).tobytes()).hexdigest()
+
+
+def test_a_processor_without_byte_products_gives_the_same_bits():
+    """Numba's own variables say what it compiles for: here x86-64 of 2013."""
+    from paged_chat.kernels.cpu.simd import FEATURES
+
+    if not FEATURES.get("avx2"):
+        pytest.skip("this processor has no AVX2")
+    code = "import test_packed_linear; print(test_packed_linear.products_digest())"
+    environment = {
+        **os.environ,
+        "NUMBA_CPU_NAME": "haswell",
+        "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+f16c,+sse2,+sse4.1,+sse4.2,-avx512f,-avx512vnni",
+        "PYTHONPATH": os.path.dirname(__file__),
+    }
+    command = [sys.executable, "-c", code]
+    other = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == products_digest()
