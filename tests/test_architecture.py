@@ -1,6 +1,7 @@
 """The layers of the design, read from the source: an arrow that isn't allowed fails here."""
 
 import ast
+import os
 import subprocess
 import sys
 import time
@@ -239,13 +240,15 @@ except SystemExit as end:
 heavy = {"torch", "gradio", "transformers", "numba", "textual", "tokenizers", "numpy", "huggingface_hub"}
 print("HEAVY", sorted(heavy & set(sys.modules)))
 """
-    times = []
+    wall_s, cpu_s = [], []
     for _ in range(3):
-        start = time.perf_counter()
+        start, before = time.perf_counter(), os.times()
         output = _python(code)
-        times.append(time.perf_counter() - start)
+        after = os.times()
+        wall_s.append(time.perf_counter() - start)
+        cpu_s.append(after.children_user + after.children_system - before.children_user - before.children_system)
     assert output.splitlines()[-1] == "HEAVY []"
     assert "ask" in output
-    # The best of three: other processes on the machine slow a single start down.
-    print(f"paged-chat --help: {min(times):.3f} s")
-    assert min(times) < 0.5
+    print(f"paged-chat --help: {min(wall_s):.3f} s, of the processor {min(cpu_s):.3f} s")
+    # Processor time, since a busy machine stretches the wall's.
+    assert min(cpu_s) < 0.5
