@@ -1,22 +1,40 @@
 """Runs one step's batch on the device: copies, forward pass, logits."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..batch import Batch
 from ..cache.kv_cache import KVCache
+from .cuda_graphs import GraphedDecoder, choose_capture
 from .decoder import Decoder, DecoderInput
 from .packed_decoder import PackedDecoder
 
 
 class ModelRunner:
-    """Owns what lies on the device: the decoder's weights and the pool's bytes."""
+    """Owns what lies on the device: the decoder's weights, the pool's bytes, and on a GPU the graphs of its decodes."""
 
-    def __init__(self, decoder: Decoder | PackedDecoder, kv_cache: KVCache, device: torch.device) -> None:
+    def __init__(
+        self, decoder: Decoder | PackedDecoder, kv_cache: KVCache, device: torch.device, *, with_graphs: bool = True
+    ) -> None:
         self._decoder = decoder
         self._kv_cache = kv_cache
         self._device = device
+        self._graphs = self._graphed(decoder) if with_graphs and isinstance(decoder, Decoder) else None
+
+    def _graphed(self, decoder: Decoder) -> GraphedDecoder | None:
+        capture = choose_capture(self._device, decoder.backend.name)
+        if capture is None:
+            return None
+        return GraphedDecoder(
+            self._forward,
+            capture,
+            self._device,
+            block_size=self._kv_cache.pool.shape[-1] // decoder.config.kv_width,
+            kept_alive=lambda: (decoder.cos, decoder.sin),
+        )
 
     def warm_up(self, num_rows: int) -> None:
         """Runs a batch of one sequence in the null block, so that what is compiled on first use is compiled now."""
@@ -38,7 +56,12 @@ class ModelRunner:
     @torch.inference_mode()
     def execute(self, batch: Batch) -> Tensor:
         """float32 logits [num_logits, vocab] of the batch's wanted rows; its KV is written when this returns."""
-        if batch.copies:
-            self._kv_cache.copy_blocks(batch.copies)
-        inputs = DecoderInput.from_batch(batch, self._device)
+        # Kernels start on the current device, wherever their tensors lie.
+        with torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext():
+            if batch.copies:
+                self._kv_cache.copy_blocks(batch.copies)
+            logits = self._graphs.run(batch) if self._graphs is not None else None
+            return self._forward(DecoderInput.from_batch(batch, self._device)) if logits is None else logits
+
+    def _forward(self, inputs: DecoderInput) -> Tensor:
         return self._decoder.forward(inputs, self._kv_cache.key_caches, self._kv_cache.value_caches)
