@@ -170,5 +170,8 @@ def _shown(checks: Iterator[KernelCheck]) -> Iterator[KernelCheck]:
                 f"{check.kernel:<18} {check.shape:<42} {check.relative_error:>9.1e} {check.time_ms:>9.3f} "
                 f"{check.reference_ms:>13.3f}" + ("" if check.passed else f"  over {check.tolerance:g}")
             )
+            if check.gb_per_s is not None and check.copy_gb_per_s is not None:
+                share = check.gb_per_s / check.copy_gb_per_s
+                line += f"  reads {check.gb_per_s:,.0f} GB/s, {share:.0%} of a copy's {check.copy_gb_per_s:,.0f}"
         typer.secho(line, fg=None if check.passed else "red")
         yield check

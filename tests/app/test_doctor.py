@@ -51,8 +51,8 @@ def test_a_device_that_is_not_there_is_a_fault(run_cli):
 def test_kernels_are_checked_against_the_reference(run_cli):
     report = json.loads(run_cli("doctor", "--json", "--kernels", "--device", "cpu", "--dtype", "float32").out)
     checked = {check["kernel"] for check in report["kernels"]}
-    operations = "write_kv attention_decode attention_prefill copy_blocks rms_norm rope silu_mul linear"
-    assert checked == set(operations.split())
+    operations = "write_kv attention_decode attention_prefill copy_blocks rms_norm rope rope_write_kv silu_mul linear"
+    assert checked == {*operations.split(), "linear int4", "linear int8"}
     assert [check for check in report["kernels"] if not check["passed"]] == []
 
 
@@ -77,13 +77,24 @@ def test_a_result_of_nan_fails():
 def test_the_table_marks_what_failed(run_cli, monkeypatch):
     checks = [
         KernelCheck(kernel="rope", shape="1", tolerance=0.1, relative_error=0.01, time_ms=1.0, reference_ms=2.0),
+        KernelCheck(
+            kernel="attention_decode",
+            shape="64",
+            tolerance=0.1,
+            relative_error=0.01,
+            time_ms=1.0,
+            reference_ms=2.0,
+            gb_per_s=2500.0,
+            copy_gb_per_s=3000.0,
+        ),
         KernelCheck(kernel="linear", shape="1", tolerance=0.1, relative_error=0.5, time_ms=1.0, reference_ms=2.0),
         KernelCheck(kernel="silu_mul", shape="1", tolerance=0.1, fault="RuntimeError: no"),
     ]
     monkeypatch.setattr(kernel_check, "check_kernels", lambda config: iter(checks))
     ended = run_cli("doctor", "--kernels")
-    rope, linear, silu_mul = ended.out.splitlines()[-3:]
+    rope, decode, linear, silu_mul = ended.out.splitlines()[-4:]
     assert ended.code == 1
     assert rope.split() == ["rope", "1", "1.0e-02", "1.000", "2.000"]
+    assert decode.endswith("  reads 2,500 GB/s, 83% of a copy's 3,000")
     assert linear.endswith("over 0.1")
     assert silu_mul.endswith("RuntimeError: no")

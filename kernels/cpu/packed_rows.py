@@ -1,0 +1,50 @@
+"""One layer of packed weights on its own, as the packed step computes it inside; for checks and comparisons."""
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .packed_linear import GROUP, linear, quantise_row
+from .simd import LANES, compiled
+from .team import shared_team
+from .work_sharing import items, new_counters
+
+LEVELS = 2  # bytes of an activation, as in the packed step
+
+
+@cache
+def _compile_rows(bits: int) -> Callable[..., None]:
+    @compiled(cache=True)
+    def rows(counters, hidden, packed, bias, quants, scales, sums, output):  # type: ignore[no-untyped-def]
+        for row in items(counters, 0, hidden.shape[0], 1):
+            quantise_row(LEVELS, hidden[row], quants[row], scales[row], sums[row])
+        linear(bits, LEVELS, counters, 1, packed, bias, quants, scales, sums, output)
+
+    return rows
+
+
+def packed_linear_rows(
+    hidden: Tensor,  # [T, in] float32
+    packed: NDArray[np.uint8],  # [tiles, groups, bytes], from `pack`
+    bits: int,
+) -> Tensor:  # [T, 16 tiles] float32
+    """hidden · weightᵀ; the columns behind the weight's own rows are 0."""
+    num_rows, num_columns = hidden.shape
+    scales = np.empty((num_rows, num_columns // GROUP), np.float32)
+    output = np.empty((num_rows, LANES * len(packed)), np.float32)
+    shared_team().run(
+        _compile_rows(bits),
+        new_counters(2),
+        hidden.contiguous().numpy(),
+        packed,
+        np.empty(0, np.float32),
+        np.empty((num_rows, LEVELS, num_columns), np.int8),
+        scales,
+        np.empty_like(scales),
+        output,
+    )
+    return torch.from_numpy(output)
