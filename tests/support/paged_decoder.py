@@ -8,26 +8,42 @@ from typing import Any
 import numpy as np
 
 from paged_chat.engine.batch import Batch
+from paged_chat.engine.cache.kv_cache import KVCache
 from paged_chat.engine.model.decoder import Decoder, DecoderInput
+from paged_chat.engine.model.packed_decoder import PackedDecoder
 
 
 class PagedDecoder:
     """`step` computes the next tokens of any number of sequences at once and gives the logits after each of them."""
 
-    def __init__(self, decoder: Decoder, num_blocks: int = 256, block_size: int = 16, seed: int = 0) -> None:
+    def __init__(
+        self,
+        decoder: Decoder | PackedDecoder,
+        num_blocks: int = 256,
+        block_size: int = 16,
+        seed: int = 0,
+        dtype: Any = None,  # of a packed decoder's cache, float32 if not given
+    ) -> None:
         import torch
+
+        from paged_chat.kernels import choose_backend
 
         self.decoder = decoder
         self.block_size = block_size
-        config, weights = decoder.config, decoder.weights
-        shapes = decoder.backend.kv_block_shapes(config.num_kv_heads, block_size, config.head_dim)
-        self.key_caches, self.value_caches = (
-            [
-                torch.full((num_blocks, *shape), float("nan"), dtype=weights.embedding.dtype)
-                for _ in range(config.num_layers)
-            ]
-            for shape in shapes
+        cpu = torch.device("cpu")
+        is_dense = isinstance(decoder, Decoder)
+        cache = KVCache(
+            decoder.backend if is_dense else choose_backend("cpu", cpu),
+            num_layers=decoder.config.num_layers,
+            num_blocks=num_blocks,
+            num_kv_heads=decoder.config.num_kv_heads,
+            block_size=block_size,
+            head_dim=decoder.config.head_dim,
+            dtype=decoder.weights.embedding.dtype if is_dense else dtype or torch.float32,
+            device=cpu,
         )
+        cache.pool.fill_(float("nan"))
+        self.key_caches, self.value_caches = cache.key_caches, cache.value_caches
         self._free = list(range(1, num_blocks))
         random.Random(seed).shuffle(self._free)
         self._tables: dict[str, list[int]] = {}
