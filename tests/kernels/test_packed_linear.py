@@ -205,14 +205,14 @@ def rounded_row(values, levels):
     quants = np.full((levels, len(values)), 99, np.int8)
     scales, sums = np.empty((2, len(values) // GROUP), np.float32)
     (round_row_to_one if levels == 1 else round_row_to_two)(values, quants, scales, sums)
-    assert np.abs(quants.astype(int)).max(initial=0) <= 127
-    whole = quants[0].astype(np.int64) if levels == 1 else 254 * quants[0].astype(np.int64) + quants[1]
+    assert np.abs(quants[0].astype(int)).max(initial=0) <= 127
+    whole = quants[0].astype(np.int64) if levels == 1 else 256 * quants[0].astype(np.int64) + quants[1]
     by_group = whole.reshape(-1, GROUP)
     np.testing.assert_array_equal(sums, scales * by_group.sum(axis=1).astype(np.float32))
     return (by_group * scales.astype(np.float64)[:, None]).reshape(-1), scales
 
 
-@pytest.mark.parametrize(("levels", "steps"), [(1, 127), (2, 127 * 254)])
+@pytest.mark.parametrize(("levels", "steps"), [(1, 127), (2, 127 * 256)])
 def test_a_row_is_off_by_half_a_step_of_its_groups_largest(generator, levels, steps):
     values = normal(generator, 40 * GROUP) * np.repeat(10.0 ** generator.uniform(-20, 20, 40), GROUP).astype(np.float32)
     rounded, scales = rounded_row(values, levels)

@@ -16,7 +16,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from paged_chat.kernels.gpu import elementwise, kv_cache, tiles
+from paged_chat.kernels.gpu import elementwise, kv_cache, rope_kv, tiles
 
 # The package exports functions under the names of these two modules.
 decode = importlib.import_module("paged_chat.kernels.gpu.attention_decode")
@@ -29,10 +29,18 @@ CHIPS = {  # and the shared memory of one program, KiB
     "gfx942": (GPUTarget("hip", "gfx942", 64), 64),
 }
 POINTERS = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
-# A model of today on each chip, and the widest heads on those of each maker that have the least memory.
-WIDEST = (torch.float32, 256, 16, 100)
-SHAPES = [pytest.param(chip, torch.bfloat16, 128, 4, None, id=chip) for chip in CHIPS]
-SHAPES += [pytest.param(chip, *WIDEST, id=f"{chip}-widest") for chip in ("sm_80", "gfx942")]
+# Head sizes and the groups they come with. Every chip meets every head size and dtype, every dtype every head size.
+HEADS = {64: 3, 80: 1, 96: 7, 128: 4, 256: 16}
+DTYPES = (torch.bfloat16, torch.float32, torch.float16)
+SHAPES = [
+    pytest.param(
+        chip, DTYPES[(row + column) % 3], head_dim, group_size, 100 if row % 2 else None, id=f"{chip}-{head_dim}"
+    )
+    for row, chip in enumerate(CHIPS)
+    for column, (head_dim, group_size) in enumerate(HEADS.items())
+]
+# The widest heads on those of each maker that have the least memory.
+SHAPES += [pytest.param(chip, torch.float32, 256, 16, 100, id=f"{chip}-widest") for chip in ("sm_80", "gfx942")]
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION"),
@@ -98,6 +106,32 @@ def test_attention_prefill(chip, dtype, head_dim, group_size, window):
     constants["QUERIES"] = chosen.rows // group_size
     options = {"num_warps": chosen.num_warps, "num_stages": chosen.num_stages}
     assert 0 < shared_kib(chip, prefill.prefill_kernel, types, constants, **options) <= CHIPS[chip][1]
+
+
+@pytest.mark.parametrize(("chip", "dtype", "head_dim", "group_size", "window"), SHAPES)
+def test_rope_write_kv(chip, dtype, head_dim, group_size, window):
+    both = ("key", "value")
+    strides = [f"stride_{name}_{of}" for name in ("query", *both) for of in ("token", "head")]
+    types = {
+        **dict.fromkeys(("query", *both, "key_cache", "value_cache"), POINTERS[dtype]),
+        **dict.fromkeys(("positions", "slot_mapping"), "*i64"),
+        **dict.fromkeys(("cos", "sin"), "*fp32"),
+        **dict.fromkeys((*strides, "stride_key_block", "stride_value_block"), "i64"),
+    }
+    # Half of the features turn where there is a window: what is kept is compiled too.
+    half = head_dim // 4 if window else head_dim // 2
+    padded_group, padded_half = triton.next_power_of_2(group_size), triton.next_power_of_2(half)
+    constants = {
+        "GROUP": group_size,
+        "PADDED_GROUP": padded_group,
+        "BLOCK_SIZE": 16,
+        "HEAD_DIM": head_dim,
+        "FEATURES": triton.next_power_of_2(head_dim),
+        "HALF": half,
+        "PADDED_HALF": padded_half,
+    }
+    num_warps = rope_kv.num_warps(padded_group, padded_half)
+    assert shared_kib(chip, rope_kv.rope_write_kv_kernel, types, constants, num_warps=num_warps) <= CHIPS[chip][1]
 
 
 @pytest.mark.parametrize("chip", CHIPS)
