@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from paged_chat.engine.config import DEFAULT_MODEL, EngineConfig
 
-from ..replay import ReplayResult, StepResult, peak_rss_mib, replay
-from ..workload import Workload, load_workload
+from ..bench_result import BenchResult, Metric, Round, metrics, num_equal_steps
+from ..replay import peak_rss_mib, replay
+from ..workload import load_workload
 from .engine_options import (
     DeviceOption,
     DtypeOption,
@@ -25,6 +24,9 @@ from .engine_options import (
     open_engine,
 )
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 # Over this share of a core taken by other programs, figures of two runs can't be compared.
@@ -34,11 +36,24 @@ MOST_OTHERS_CORES = 0.1
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
 def bench(
     workload_file: Annotated[
-        Path, typer.Argument(metavar="WORKLOAD.json", help="The steps to replay.", show_default=False)
-    ],
+        Path | None, typer.Argument(metavar="WORKLOAD.json", help="The steps to replay.", show_default=False)
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write every step's figures and tokens there.")
     ] = None,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            "--compare",
+            metavar="FILE FILE",
+            help="Replay nothing: show two result files side by side, and how many times better the second is.",
+            show_default=False,
+        ),
+    ] = None,
+    rounds: Annotated[
+        int,
+        typer.Option("--rounds", metavar="COUNT", min=1, max=1000, help="Replay so often, each in a fresh pool."),
+    ] = 1,
     model: ModelOption = DEFAULT_MODEL,
     no_prefix_cache: Annotated[bool, typer.Option("--no-prefix-cache", help="Compute every prompt anew.")] = False,
     device: DeviceOption = "auto",
@@ -48,6 +63,13 @@ def bench(
     num_blocks: NumBlocksOption = None,
 ) -> None:
     """Replay a workload token for token and measure each step."""
+    if compare is not None:
+        if workload_file is not None or json_file is not None:
+            raise typer.BadParameter("--compare takes two result files and replays nothing: leave the rest out")
+        show_comparison(*(BenchResult.read(path) for path in compare), names=tuple(path.stem for path in compare))
+        return
+    if workload_file is None:
+        raise typer.BadParameter("name a WORKLOAD.json to replay, or two results with --compare")
     workload = load_workload(workload_file)
     if json_file is not None and not json_file.absolute().parent.is_dir():
         raise typer.BadParameter(f"--json names a file in {json_file.parent}, and there is no such folder")
@@ -62,74 +84,86 @@ def bench(
             prefix_caching=not no_prefix_cache,
         )
     )
-    with open_engine(config) as engine:
-        result = replay(engine, workload)
-        figures = as_dict(workload, result, model=engine.model_name, load_s=engine.load_s)
+    finished: list[Round] = []
+    for number in range(1, rounds + 1):
+        if rounds > 1:
+            print(f"Round {number} of {rounds}", file=sys.stderr)
+        with open_engine(config) as engine:
+            finished.append(Round.of(replay(engine, workload), engine.load_s))
+            model_name = engine.model_name
+    result = BenchResult.of(finished, workload=workload.name, model=model_name, peak_rss_mib=peak_rss_mib())
     if json_file is not None:
-        # Whole or not at all: a comparison keeps the files that are there and goes on with the rest.
-        partial = json_file.with_name(f".{json_file.name}.{os.getpid()}")
-        partial.write_text(json.dumps(figures) + "\n")
-        partial.replace(json_file)
-    show(workload, result, figures)
+        result.write(json_file)
+    show(result)
 
 
-def as_dict(workload: Workload, result: ReplayResult, *, model: str, load_s: float) -> dict[str, object]:
-    """The result file: times in ms, rates in tokens a second, memory in MiB."""
-    return {
-        "peer": "project",
-        "workload": workload.name,
-        "model": model,
-        "load_s": load_s,
-        "peak_rss_mib": peak_rss_mib(),
-        "others_cores": result.others_cores,
-        "steps": [_step_as_dict(step) for step in result.steps],
-    }
-
-
-def _step_as_dict(result: StepResult) -> dict[str, object]:
-    answer = result.answer
-    output_ids = [reply.token_ids for reply in answer.replies]
-    return {
-        "chat": result.step.chat,
-        "n": result.step.n,
-        "prompt_tokens": answer.num_prompt_tokens,
-        "cached_tokens": answer.num_cached_tokens,
-        "ttft_ms": answer.ttft_ms,
-        "decode_tokens_per_s": answer.decode_tokens_per_s or 0.0,
-        "total_ms": answer.total_ms,
-        "output_ids": output_ids if result.step.n > 1 else output_ids[0],
-    }
-
-
-def show(workload: Workload, result: ReplayResult, figures: dict[str, object]) -> None:
-    """A table of the steps for people, and under it what concerns the whole run."""
+def show(result: BenchResult) -> None:
+    """Tables for people: the steps, and what sums them up."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
-    table = Table(title=f"{workload.name} on {figures['model']}", title_justify="left")
+    of_rounds = f", medians of {len(result.rounds)} rounds" if len(result.rounds) > 1 else ""
+    table = Table(title=f"{result.workload} on {result.model}{of_rounds}", title_justify="left")
     for column in ("step", "chat", "replies"):
         table.add_column(column)
     for column in ("prompt", "cached", "first token ms", "tokens/s", "total ms"):
         table.add_column(column, justify="right")
     for i, step in enumerate(result.steps):
-        answer = step.answer
         table.add_row(
             str(i + 1),
-            step.step.chat,
-            f"{step.step.n} x {step.step.reply_tokens}",
-            str(answer.num_prompt_tokens),
-            str(answer.num_cached_tokens),
-            f"{answer.ttft_ms or 0.0:.1f}",
-            f"{answer.decode_tokens_per_s or 0.0:.1f}",
-            f"{answer.total_ms:.1f}",
+            step.chat,
+            f"{step.n} x {len(step.output_ids[0])}",
+            str(step.prompt_tokens),
+            str(step.cached_tokens),
+            f"{step.ttft_ms:.1f}",
+            f"{step.decode_tokens_per_s:.1f}",
+            f"{step.total_ms:.1f}",
         )
     console.print(table)
-    rss = figures["peak_rss_mib"]
-    memory = f", at most {rss:.0f} MiB of memory" if isinstance(rss, float) else ""
-    console.print(f"Loaded in {figures['load_s']:.2f} s{memory}.")
+    summary = _summary_table("summary", "")
+    for metric in metrics(result):
+        if metric.value is not None:
+            summary.add_row(metric.name, _figure(metric), metric.unit)
+    console.print(summary)
     if result.others_cores is not None and result.others_cores > MOST_OTHERS_CORES:
         print(
             f"Other programs used {result.others_cores:.2f} cores meanwhile: measure again on a quiet machine.",
             file=sys.stderr,
         )
+
+
+def show_comparison(first: BenchResult, second: BenchResult, names: tuple[str, ...]) -> None:
+    """Two results, metric by metric."""
+    from rich.console import Console
+
+    num_equal = num_equal_steps(first, second)
+    table = _summary_table(first.workload, *names, "times better")
+    for one, other in zip(metrics(first), metrics(second), strict=True):
+        if one.value is None and other.value is None:
+            continue
+        ratio = other.times_better_than(one)
+        table.add_row(one.name, _figure(one), _figure(other), "-" if ratio is None else f"{ratio:.2f}", one.unit)
+    console = Console()
+    console.print(table)
+    console.print(f"The replies are the same in {num_equal} of {len(first.steps)} steps.")
+    for name, result in zip(names, (first, second), strict=True):
+        if result.others_cores is not None and result.others_cores > MOST_OTHERS_CORES:
+            print(f"Other programs used {result.others_cores:.2f} cores while {name} ran.", file=sys.stderr)
+
+
+def _summary_table(title: str, *columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    table.add_column("metric")
+    for column in columns:
+        table.add_column(column, justify="right")
+    table.add_column("unit")
+    return table
+
+
+def _figure(metric: Metric) -> str:
+    if metric.value is None:
+        return "-"
+    return f"{metric.value:.1f}" if metric.value >= 10 else f"{metric.value:.2f}"

@@ -131,13 +131,144 @@ def test_the_result_file_holds_what_a_comparison_reads(run_cli, tiny_model, work
     assert (sampled["n"], sampled["cached_tokens"]) == (2, 39)
     assert [len(ids) for ids in sampled["output_ids"]] == [5, 5]
     assert "work on" in ended.out
-    assert "Loaded in" in ended.out
+    for metric in ("first token, cold", "decode, several replies", "peak memory", "load"):
+        assert metric in ended.out
+    assert "later steps" in ended.out
+    assert "rounds" not in result
 
 
 def test_no_prefix_cache_reaches_the_engine(run_cli, scripted, workload_file):
     run_cli("bench", str(workload_file(STEP)), "--no-prefix-cache")
     run_cli("bench", str(workload_file(STEP)))
     assert [config.prefix_caching for config in scripted.configs] == [False, True]
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4", "dense"])
+def test_the_form_of_the_weights_reaches_the_engine(run_cli, scripted, workload_file, weights):
+    assert run_cli("bench", str(workload_file(STEP)), "--weights", weights).code == 0
+    assert scripted.configs[0].weights == weights
+
+
+def test_weights_of_another_kind_are_a_usage_error(run_cli, scripted, workload_file):
+    ended = run_cli("bench", str(workload_file(STEP)), "--weights", "int2")
+    assert (ended.code, scripted.configs) == (2, [])
+    assert "--weights must be one of auto, dense, int8, int4" in ended.err
+
+
+def test_rounds_each_have_a_fresh_pool_and_the_file_their_medians(run_cli, tiny_model, workload_file, tmp_path):
+    out, path = tmp_path / "out.json", workload_file(STEP, SAMPLED)
+    options = ("--model", str(tiny_model("llama")), "--dtype", "float32", "--num-blocks", "64", "--rounds", "3")
+    ended = run_cli("bench", str(path), "--json", str(out), *options)
+    assert (ended.code, [line for line in ended.err.splitlines() if line.startswith("Round")]) == (
+        0,
+        ["Round 1 of 3", "Round 2 of 3", "Round 3 of 3"],
+    )
+    assert "medians of 3 rounds" in ended.out
+    result = json.loads(out.read_text())
+    assert [len(each["steps"]) for each in result["rounds"]] == [2, 2, 2]
+    assert [step["cached_tokens"] for each in result["rounds"] for step in each["steps"]] == [0, 39] * 3
+    assert result["load_s"] == sorted(each["load_s"] for each in result["rounds"])[1]
+    for i, step in enumerate(result["steps"]):
+        own = [each["steps"][i] for each in result["rounds"]]
+        for figure in ("ttft_ms", "decode_tokens_per_s", "total_ms"):
+            assert step[figure] == sorted(each[figure] for each in own)[1]
+        assert [each["output_ids"] for each in own] == [step["output_ids"]] * 3
+
+
+def test_no_rounds_are_a_usage_error(run_cli, scripted, workload_file):
+    assert run_cli("bench", str(workload_file(STEP)), "--rounds", "0").code == 2
+
+
+def figures(ttft_ms, rate, n=1, cached=0, ids=(1, 2)):
+    return {
+        "chat": "a",
+        "n": n,
+        "prompt_tokens": 40,
+        "cached_tokens": cached,
+        "ttft_ms": ttft_ms,
+        "decode_tokens_per_s": rate,
+        "total_ms": 2 * ttft_ms,
+        "output_ids": list(ids) if n == 1 else [list(ids)] * n,
+    }
+
+
+@pytest.fixture
+def result_file(tmp_path):
+    def write(name, *steps, **fields):
+        path = tmp_path / f"{name}.json"
+        path.write_text(
+            json.dumps({"workload": "work", "load_s": 2.0, "peak_rss_mib": 500.0, "steps": steps, **fields})
+        )
+        return path
+
+    return write
+
+
+def table_rows(text):
+    """{first cell: the other cells} of the tables in a text."""
+    rows = [[cell.strip() for cell in line.strip("│ ").split("│")] for line in text.splitlines() if "│" in line]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_two_results_side_by_side(run_cli, scripted, result_file):
+    slow = result_file("slow", figures(900.0, 40.0), figures(100.0, 50.0, cached=20), figures(50.0, 90.0, n=2))
+    fast = result_file("fast", figures(300.0, 80.0), figures(50.0, 75.0, cached=39, ids=(1, 3)),
+                       figures(25.0, 180.0, n=2), load_s=1.0, peak_rss_mib=None)  # fmt: skip
+    ended = run_cli("bench", "--compare", str(slow), str(fast))
+    assert (ended.code, scripted.configs, ended.err) == (0, [], "")
+    assert table_rows(ended.out) == {
+        "first token, cold": ["900.0", "300.0", "3.00", "ms"],
+        "first token, later steps": ["75.0", "37.5", "2.00", "ms"],
+        "decode": ["45.0", "77.5", "1.72", "tokens/s"],
+        "decode, several replies": ["90.0", "180.0", "2.00", "tokens/s"],
+        "all steps": ["2100.0", "750.0", "2.80", "ms"],
+        "prompt tokens reused": ["16.7", "32.5", "1.95", "%"],
+        "peak memory": ["500.0", "-", "-", "MiB"],
+        "load": ["2.00", "1.00", "2.00", "s"],
+    }
+    assert "slow" in ended.out
+    assert "fast" in ended.out
+    assert "The replies are the same in 2 of 3 steps." in ended.out
+
+
+def test_a_busy_machine_is_told_of_in_a_comparison_too(run_cli, result_file):
+    quiet, busy = result_file("quiet", figures(9.0, 4.0)), result_file("busy", figures(9.0, 4.0), others_cores=0.5)
+    assert "0.50 cores while busy ran" in run_cli("bench", "--compare", str(quiet), str(busy)).err
+
+
+def test_results_of_different_workloads_are_not_compared(run_cli, result_file):
+    one = result_file("one", figures(9.0, 4.0))
+    ended = run_cli("bench", "--compare", str(one), str(result_file("other", figures(9.0, 4.0), workload="branch")))
+    assert ended.code == 1
+    assert "one result is of the workload work, the other of branch" in ended.err
+    ended = run_cli("bench", "--compare", str(one), str(result_file("longer", *[figures(9.0, 4.0)] * 2)))
+    assert ended.code == 1
+    assert "the two results of work have other steps" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("{", "it isn't JSON"),
+        ("[]", "isn't a result of bench"),
+        ('{"workload": "w", "load_s": 1}', "'steps' is missing"),
+        ('{"workload": "w", "load_s": 1, "steps": [{"output_ids": [1]}]}', "'prompt_tokens' is missing"),
+    ],
+)
+def test_a_file_that_is_no_result_is_refused_with_its_fault(run_cli, result_file, tmp_path, content, fault):
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text(content)
+    ended = run_cli("bench", "--compare", str(result_file("good", figures(9.0, 4.0))), str(damaged))
+    assert ended.code == 1
+    assert fault in " ".join(ended.err.split())
+    assert run_cli("bench", "--compare", str(damaged), str(tmp_path / "missing.json")).code == 1
+
+
+def test_a_comparison_replays_nothing(run_cli, scripted, workload_file, result_file):
+    one = str(result_file("one", figures(9.0, 4.0)))
+    assert run_cli("bench", str(workload_file(STEP)), "--compare", one, one).code == 2
+    assert run_cli("bench", "--compare", one).code == 2
+    assert scripted.submitted == []
 
 
 def test_a_damaged_workload_exits_1_before_anything_is_loaded(run_cli, scripted, workload_file):
