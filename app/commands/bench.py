@@ -66,7 +66,10 @@ def bench(
     if compare is not None:
         if workload_file is not None or json_file is not None:
             raise typer.BadParameter("--compare takes two result files and replays nothing: leave the rest out")
-        show_comparison(*(BenchResult.read(path) for path in compare), names=tuple(path.stem for path in compare))
+        names = (compare[0].stem, compare[1].stem)
+        if names[0] == names[1]:
+            names = (str(compare[0]), str(compare[1]))
+        show_comparison(BenchResult.read(compare[0]), BenchResult.read(compare[1]), names)
         return
     if workload_file is None:
         raise typer.BadParameter("name a WORKLOAD.json to replay, or two results with --compare")
@@ -133,7 +136,7 @@ def show(result: BenchResult) -> None:
         )
 
 
-def show_comparison(first: BenchResult, second: BenchResult, names: tuple[str, ...]) -> None:
+def show_comparison(first: BenchResult, second: BenchResult, names: tuple[str, str]) -> None:
     """Two results, metric by metric."""
     from rich.console import Console
 

@@ -23,7 +23,7 @@ from ..home import prepared_folder
 from ..progress import LoadProgress, OnProgress
 from .stale import remove_stale
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SAFETENSORS_DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.uint8: "U8"}
 SPARE_DISK_BYTES = 256 * 2**20  # left free: filling a disk for speed would be rude
 _ALIGNMENT = 64  # of the first tensor: a cache line, and one AVX-512 register

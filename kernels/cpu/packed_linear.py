@@ -66,7 +66,7 @@ class GroupedWeights:
 def quantise(weight: NDArray[np.float32], bits: int) -> GroupedWeights:  # [rows, columns]
     """Rounds a matrix to w = d · q + m, group by group.
 
-    Exact for values that came from Q4_1 or Q4_0 (4 bits) or Q8_0 (8 bits), up to the order of the two ends. What
+    Exact for values that came from Q4_1 or Q4_0, with 8 bits from Q8_0 too, up to the order of the two ends. What
     float16 can't hold becomes the largest number that it can; NaN stays NaN, in all of its group.
     """
     rows, columns = weight.shape
@@ -76,7 +76,7 @@ def quantise(weight: NDArray[np.float32], bits: int) -> GroupedWeights:  # [rows
         np.empty((rows, num_groups), np.float16),
         np.empty((rows, num_groups), np.float16),
     )
-    round_groups = _round_symmetric if bits == 8 else _round_least_error
+    round_groups = _round_to_8_bits if bits == 8 else _round_to_4_bits
     for start in range(0, rows, ROWS_AT_ONCE):
         here = slice(start, start + ROWS_AT_ONCE)
         grouped = np.clip(weight[here], -LARGEST, LARGEST).reshape(-1, num_groups, GROUP)
@@ -88,23 +88,31 @@ def quantise(weight: NDArray[np.float32], bits: int) -> GroupedWeights:  # [rows
 _Rounded: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.float16], NDArray[np.float16]]  # q, d, m
 
 
-def _round_symmetric(grouped: NDArray[np.float32]) -> _Rounded:  # [rows, groups, GROUP]
-    """8 bits: q = 128 stands for 0, as in Q8_0."""
+def _round_to_8_bits(grouped: NDArray[np.float32]) -> _Rounded:  # [rows, groups, GROUP]
+    """q = 128 stands for 0, as in Q8_0; but values that came from 4 bits keep their steps, and so lose nothing."""
     scales = np.minimum(np.abs(grouped).max(axis=2) / 127, LARGEST / 128).astype(np.float16)
-    return _round_to(grouped, scales, scales * np.float16(-128), 8)
+    by_size = _round_to(grouped, scales, scales * np.float16(-128), 8)
+    first_rows = grouped[:LANES]
+    if _squared_error(first_rows, _round_to_4_bits(first_rows)).any():
+        return by_size
+    return _better(grouped, by_size, _round_to_4_bits(grouped))
 
 
-def _round_least_error(grouped: NDArray[np.float32]) -> _Rounded:  # [rows, groups, GROUP]
-    """4 bits: from least to greatest as Q4_1, or q = 0 for what lies farthest from 0 and q = 8 for 0 itself as Q4_0."""
+def _round_to_4_bits(grouped: NDArray[np.float32]) -> _Rounded:  # [rows, groups, GROUP]
+    """From least to greatest as Q4_1, or q = 0 for what lies farthest from 0 and q = 8 for 0 itself as Q4_0."""
     least, greatest = grouped.min(axis=2), grouped.max(axis=2)
     by_range = _round_to(grouped, ((greatest - least) / 15).astype(np.float16), least.astype(np.float16), 4)
     scales = (np.where(-least > greatest, least, greatest) / -8).astype(np.float16)
-    by_size = _round_to(grouped, scales, scales * np.float16(-8), 4)
-    is_better = _squared_error(grouped, by_size) < _squared_error(grouped, by_range)
+    return _better(grouped, by_range, _round_to(grouped, scales, scales * np.float16(-8), 4))
+
+
+def _better(grouped: NDArray[np.float32], first: _Rounded, second: _Rounded) -> _Rounded:
+    """Of each group the one that is nearer."""
+    takes_second = _squared_error(grouped, second) < _squared_error(grouped, first)
     return (
-        np.where(is_better[:, :, None], by_size[0], by_range[0]),
-        np.where(is_better, by_size[1], by_range[1]),
-        np.where(is_better, by_size[2], by_range[2]),
+        np.where(takes_second[:, :, None], second[0], first[0]),
+        np.where(takes_second, second[1], first[1]),
+        np.where(takes_second, second[2], first[2]),
     )
 
 

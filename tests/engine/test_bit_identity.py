@@ -4,6 +4,7 @@ Token ids, greedy and seeded, and log probabilities: alone, in a batch, cached, 
 """
 
 import random
+from typing import Any
 
 import pytest
 
@@ -30,8 +31,8 @@ def histories() -> list[list[int]]:
 
 def params() -> list[SamplingParams]:
     """Greedy ones and seeded ones in turn, with the cuts and penalties that people use."""
-    common = {"max_tokens": REPLY_TOKENS, "ignore_eos": True, "logprobs": 3}
-    kinds = [
+    common: dict[str, Any] = {"max_tokens": REPLY_TOKENS, "ignore_eos": True, "logprobs": 3}
+    kinds: list[dict[str, Any]] = [
         {"temperature": 0.0},
         {"temperature": 1.0, "seed": 5},
         {"temperature": 0.0, "repetition_penalty": 1.2},

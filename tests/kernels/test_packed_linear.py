@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from functools import cache
 
 import gguf
 import numpy as np
@@ -61,14 +62,14 @@ def make_multiply(bits, levels):
     return multiply
 
 
-_compiled_once = {}
+@cache
+def compiled_multiply(bits, levels):
+    return make_multiply(bits, levels)
 
 
 @pytest.fixture
 def multiply(bits, levels):
-    if (bits, levels) not in _compiled_once:
-        _compiled_once[bits, levels] = make_multiply(bits, levels)
-    return _compiled_once[bits, levels]
+    return compiled_multiply(bits, levels)
 
 
 both_widths = pytest.mark.parametrize("bits", [4, 8])
@@ -78,11 +79,20 @@ both_levels = pytest.mark.parametrize("levels", [1, 2])
 # Rounding
 
 
-@pytest.mark.parametrize(("bits", "kind"), [(4, "Q4_0"), (4, "Q4_1"), (8, "Q8_0")])
+@pytest.mark.parametrize(("bits", "kind"), [(4, "Q4_0"), (4, "Q4_1"), (8, "Q4_0"), (8, "Q4_1"), (8, "Q8_0")])
 def test_values_that_came_from_a_gguf_file_are_taken_over_exactly(generator, bits, kind):
     kind = gguf.GGMLQuantizationType[kind]
     values = gguf.dequantize(gguf.quantize(normal(generator, 300, 256) * 0.05, kind), kind)
     np.testing.assert_array_equal(quantise(values, bits).dense(), values)
+
+
+def test_values_of_mixed_origin_keep_what_each_can_keep(generator):
+    """A layer's queries and keys in 4 bits, its values in 8, joined into one matrix."""
+    parts = [
+        gguf.dequantize(gguf.quantize(normal(generator, 100, 64), kind), kind)
+        for kind in (gguf.GGMLQuantizationType.Q4_1, gguf.GGMLQuantizationType.Q8_0)
+    ]
+    np.testing.assert_array_equal(quantise(np.concatenate(parts), 8).dense(), np.concatenate(parts))
 
 
 @pytest.mark.parametrize(("bits", "steps"), [(4, 15), (8, 254)])

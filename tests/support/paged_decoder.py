@@ -31,15 +31,18 @@ class PagedDecoder:
         self.decoder = decoder
         self.block_size = block_size
         cpu = torch.device("cpu")
-        is_dense = isinstance(decoder, Decoder)
+        if isinstance(decoder, Decoder):
+            backend, dtype = decoder.backend, decoder.weights.embedding.dtype
+        else:
+            backend = choose_backend("cpu", cpu)
         cache = KVCache(
-            decoder.backend if is_dense else choose_backend("cpu", cpu),
+            backend,
             num_layers=decoder.config.num_layers,
             num_blocks=num_blocks,
             num_kv_heads=decoder.config.num_kv_heads,
             block_size=block_size,
             head_dim=decoder.config.head_dim,
-            dtype=decoder.weights.embedding.dtype if is_dense else dtype or torch.float32,
+            dtype=dtype or torch.float32,
             device=cpu,
         )
         cache.pool.fill_(float("nan"))

@@ -115,7 +115,7 @@ def test_a_touched_file_is_the_same_model(model_file):
 
 def test_a_file_of_another_format_version_is_made_again(model_file, monkeypatch):
     load(model_file)
-    monkeypatch.setattr(prepared, "FORMAT_VERSION", 2)
+    monkeypatch.setattr(prepared, "FORMAT_VERSION", 3)
     assert "convert" in stages(model_file)[1]
     assert "convert" not in stages(model_file)[1]
 
