@@ -114,7 +114,7 @@ def test_chats_that_run_side_by_side_get_the_same_replies(make_engine, kernels):
 def test_five_chats_on_the_default_model(make_engine, default_model, default_model_path):
     """Real words; each chat goes on, is retried, and branches off its first turn."""
     cached = make_engine(model=default_model, num_blocks=48)
-    plain = make_engine(model=default_model, num_blocks=48, prefix_caching=False)
+    plain = make_engine(model=default_model, num_blocks=128, prefix_caching=False)
     model = transformers_llama(default_model_path)
     questions = [
         ("What is the capital of France?", "And of Italy?", "And of Spain?"),
@@ -123,18 +123,22 @@ def test_five_chats_on_the_default_model(make_engine, default_model, default_mod
         ("Was ist 2 + 2?", "Und 3 + 3?", "日本語で答えて。"),
         ("def add(a, b):", "Add types.", "👩‍👩‍👧?"),
     ]
+    replies: dict[tuple[int, ...], tuple[int, ...]] = {}
     for first, second, branch in questions:
         chat = [ChatMessage("user", first)]
-        prompt = cached.encode_chat(chat)
-        [sample] = ask(cached, prompt, greedy(5)).samples
-        prompts, replies = [prompt, prompt], [sample.token_ids, ask(cached, prompt, greedy(5)).samples[0].token_ids]
+        first_prompt = cached.encode_chat(chat)
+        [sample] = ask(cached, first_prompt, greedy(MAX_TOKENS)).samples
+        assert ask(cached, first_prompt, greedy(MAX_TOKENS)).samples[0].token_ids == sample.token_ids
+        replies[tuple(first_prompt)] = sample.token_ids
         chat.append(ChatMessage("assistant", sample.text, token_ids=sample.token_ids))
         for question in (second, branch):
             prompt = cached.encode_chat([*chat, ChatMessage("user", question)])
-            output = ask(cached, prompt, greedy(5))
-            assert output.num_cached_tokens >= len(prompts[0]) + 4  # the whole first turn but its last token
-            prompts.append(prompt)
-            replies.append(output.samples[0].token_ids)
-        for prompt, reply in zip(prompts, replies, strict=True):
-            assert ask(plain, prompt, greedy(5)).samples[0].token_ids == reply
-            assert transformers_reply(model, prompt, 5) == reply
+            output = ask(cached, prompt, greedy(MAX_TOKENS))
+            # The whole first turn but its last token, which was sampled and never read.
+            assert output.num_cached_tokens >= len(first_prompt) + MAX_TOKENS - 1
+            replies[tuple(prompt)] = output.samples[0].token_ids
+    assert len(replies) == 15
+    outputs = plain.generate(list(replies), greedy(MAX_TOKENS))
+    assert [output.samples[0].token_ids for output in outputs] == list(replies.values())
+    for prompt, reply in replies.items():
+        assert transformers_reply(model, prompt, MAX_TOKENS) == reply
