@@ -6,9 +6,9 @@ s for each group. A group's products are summed as integers, exactly:
 
     y[row] = Σ over groups  d s Σ q p  +  m s Σ p
 
-p has one byte, or two: p = 256 · coarse + fine, the coarse one in [-127, 127]. The second byte costs time only where the products
-do, and not where reading the weights does, which is when few rows are computed; there it makes the error of rounding
-activations vanish beside that of the weights.
+p has one byte, or two: p = 256 · coarse + fine, the coarse one in [-127, 127]. The second byte costs time only where
+the products do, and not where reading the weights does, which is when few rows are computed; there it makes the error
+of rounding activations vanish beside that of the weights.
 
 Groups are added in order, in float32, whatever the number of rows: a row's result doesn't depend on the batch it is in.
 

@@ -13,6 +13,7 @@ import pytest
 from paged_chat.kernels.cpu.packed_linear import (
     GROUP,
     LARGEST,
+    STEPS,
     GroupedWeights,
     group_bytes,
     linear,
@@ -238,6 +239,16 @@ def test_a_row_of_zeros_is_zeros(levels):
     rounded, scales = rounded_row(np.zeros(2 * GROUP, np.float32), levels)
     assert (rounded == 0).all()
     assert (scales == 0).all()
+
+
+@both_levels
+def test_a_row_of_the_smallest_numbers_is_next_to_nothing(generator, levels):
+    """Here the factor that makes integers of them overflows; what comes out is off, but no more than they are small."""
+    values = normal(generator, GROUP) * np.float32(1e-38)
+    quants, (scales, sums) = np.zeros((levels, GROUP), np.int8), np.empty((2, 1), np.float32)
+    (round_row_to_one if levels == 1 else round_row_to_two)(values, quants, scales, sums)
+    assert np.abs(quants.astype(np.float64) * STEPS * scales).max() < 1e-35
+    assert np.abs(sums).max() < 1e-28
 
 
 @both_levels
