@@ -109,8 +109,14 @@ class StopFlag:
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[StopFlag]:
-    """Inside, the first Ctrl-C sets the flag, so that a step isn't torn apart; the second raises KeyboardInterrupt."""
+    """Inside, the first Ctrl-C sets the flag, so that a step isn't torn apart; the second raises KeyboardInterrupt.
+
+    Where Ctrl-C is ignored, as for a script's background jobs, it stays so.
+    """
     flag = StopFlag()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        yield flag
+        return
 
     def handle(signum: int, frame: FrameType | None) -> None:
         if flag.is_set:

@@ -1,5 +1,6 @@
 """The command line, run in this process."""
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,14 @@ class Ended:
 
 
 RunCli = Callable[..., Ended]
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """Ctrl-C as a person's terminal has it: a job in the background, such as a CI's, inherits that it is ignored."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
 
 
 @pytest.fixture

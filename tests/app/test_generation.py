@@ -76,3 +76,10 @@ def test_the_first_interrupt_sets_the_flag_and_the_second_raises():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_where_interrupts_are_ignored_they_stay_so():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with stop_on_interrupt() as stopped:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert not stopped()
