@@ -183,7 +183,7 @@ def test_a_terminal_gets_the_figures_on_stderr(run_cli, scripted, monkeypatch):
 
 
 def test_the_default_model_knows_paris_and_reuses_the_common_system_prompt(run_cli, default_model):
-    ended = run_cli("ask", "--json", "--dtype", "float32", "What is the capital of France?", "And of Italy?")
+    ended = run_cli("ask", "--json", "--max-tokens", "16", "What is the capital of France?", "And of Italy?")
     france, italy = map(json.loads, ended.out.splitlines())
     assert france["model"] == italy["model"] == default_model
     assert "Paris" in france["samples"][0]["text"]
