@@ -102,7 +102,10 @@ def llama(python: Path, gguf: Path, token_ids: list[int]) -> Iterator[Tensor]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "logits.npy"
         script = Path(__file__).with_name("llama_logits.py")
-        subprocess.run([python, script, gguf, path], input=" ".join(map(str, token_ids)), text=True, check=True)
+        command = [python, script, gguf, path]
+        ended = subprocess.run(command, input=" ".join(map(str, token_ids)), capture_output=True, text=True)
+        if ended.returncode:
+            raise SystemExit(f"llama.cpp ended with {ended.returncode}: {ended.stderr.strip()[-1000:]}")
         logits = np.load(path, mmap_mode="r")
         for start in range(0, len(token_ids), STEP_TOKENS):
             yield torch.from_numpy(np.array(logits[start : start + STEP_TOKENS]))
