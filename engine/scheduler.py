@@ -32,7 +32,7 @@ class Scheduler:
 
     One step mixes both kinds of work under a token budget, in this order:
 
-    1. sequences that decode, least recently served first, each one token;
+    1. sequences that decode, least recently served first, each one token (an eighth of the budget stays for prompts);
     2. sequences in the middle of their prompt, oldest first, as much as the budget leaves;
     3. waiting ones in the order they came, as long as blocks, places and budget last. One whose next block another
        sequence is computing right now steps aside for a bounded number of steps, so that it is computed once.
@@ -63,8 +63,12 @@ class Scheduler:
         step = ScheduledStep(budget=self._max_num_batched_tokens)
         decodes = [sequence for sequence in self.running if sequence.num_remaining_tokens == 1]
         prefills = [sequence for sequence in self.running if sequence.num_remaining_tokens > 1]
+        # Prompts keep a part of a budget that decodes alone would use up, or they would wait for replies to end.
+        kept_back = max(1, step.budget // 8) if step.budget > 1 and (prefills or self.waiting) else 0
+        step.budget -= kept_back
         for sequence in sorted(decodes, key=lambda sequence: (sequence.last_served, sequence.order)):
             self._schedule_running(sequence, step)
+        step.budget += kept_back
         for sequence in prefills:
             self._schedule_running(sequence, step)
         self._admit_waiting(step)

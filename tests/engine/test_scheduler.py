@@ -106,6 +106,17 @@ def test_where_the_budget_is_too_small_for_all_decodes_they_take_turns(runner):
         assert tuple(listener.reply(request_id, sample).token_ids) == reply_to([7], 40)
 
 
+def test_a_prompt_is_served_while_decodes_could_take_the_whole_budget(runner):
+    core = make_core(runner, max_num_batched_tokens=2)
+    listener = Listener(core)
+    core.submit([7], greedy(40, n=3))
+    listener.step()
+    late = core.submit(prompt(6, first=9), greedy(1))
+    run_steps(listener, 8)
+    assert runner.steps[1:] == [[1, 1]] * 8
+    assert len(listener.reply(late).token_ids) == 1
+
+
 def test_a_long_prompt_is_served_while_short_ones_keep_coming(runner):
     core = make_core(runner, max_num_batched_tokens=8)
     listener = Listener(core)
