@@ -3,8 +3,14 @@
 Importing this package imports no torch, so a command line or a screen can build its configuration at once.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+# Read when torch is imported. Its OpenMP threads spin for each other, by default so long that one busy core elsewhere
+# makes a long prompt 10 times slower (docs/performance.md).
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 if TYPE_CHECKING:
     from .async_engine import AsyncEngine
