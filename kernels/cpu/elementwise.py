@@ -19,8 +19,10 @@ ROWS_PER_CLAIM = 4
 @cache
 def _compile_norm(kind: int) -> Callable[..., None]:
     @compiled(cache=True)
-    def norm(counters, total, hidden, weight, eps, output):  # type: ignore[no-untyped-def]
+    def norm(counters, before, total, hidden, weight, eps, output):  # type: ignore[no-untyped-def]
         for row in items(counters, 0, hidden.shape[0], ROWS_PER_CLAIM):
+            for i in range(hidden.shape[1]):
+                total[row, i] = before[row, i]
             norm_row(kind, kind, total[row], hidden[row], weight, output[row], eps)
 
     return norm
@@ -63,12 +65,19 @@ def rms_norm(
         normed = torch.nn.functional.rms_norm(total, weight.shape, weight.to(total.dtype), eps)
         return normed.to(hidden.dtype), total
     rows = hidden.reshape(-1, width)
-    # The kernel adds in place: the caller's residual stays what it was.
-    total = torch.zeros(rows.shape) if residual is None else residual.reshape(-1, width).to(torch.float32, copy=True)
-    output = torch.empty_like(rows)
+    before = torch.zeros(rows.shape) if residual is None else residual.reshape(-1, width).float()
+    total, output = torch.empty(rows.shape), torch.empty_like(rows)
     step = _compile_norm(kind_of(hidden))
-    arguments = (as_array(total), as_array(rows), as_array(weight.float()), np.float32(eps), as_array(output))
-    shared_team().run(step, new_counters(1), *arguments)
+    shared_team().run(
+        step,
+        new_counters(1),
+        as_array(before),
+        as_array(total),
+        as_array(rows),
+        as_array(weight.float()),
+        np.float32(eps),
+        as_array(output),
+    )
     return output.view(hidden.shape), hidden if residual is None else total.view(hidden.shape)
 
 
