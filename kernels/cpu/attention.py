@@ -13,7 +13,7 @@ from .arrays import address, as_array, kind_of, stride_bytes
 from .kv_cache import is_vectorised
 from .paged_attention import PART_HEADER, ROWS_BY_PIECE, attend_rows, count_pieces, heads_at_once
 from .rows import widen_row
-from .simd import compiled
+from .simd import SOURCE_STAMP, compiled
 from .team import shared_team
 from .work_sharing import items, new_counters
 
@@ -23,11 +23,14 @@ MAX_COMPILED_ROWS = 64
 
 @cache
 def _compile(head_dim: int, group: int, at_once: int, kind: int) -> Callable[..., None]:
+    stamp = SOURCE_STAMP
+
     @compiled(cache=True)
     def attend(  # type: ignore[no-untyped-def]
         counters, query, wide_query, scale, keys, values, block_stride, block_tables, table_rows, context_lens, window,
         piece_starts, parts, output
     ):  # fmt: skip
+        _ = stamp
         for row in items(counters, 0, query.shape[0], 1):
             widen_row(kind, query[row], wide_query[row])
             wide_query[row] *= scale

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .arrays import as_array, kind_of
 from .rows import narrow_row, norm_row, rotate, silu_mul_row, widen_row
-from .simd import LANES, compiled
+from .simd import LANES, SOURCE_STAMP, compiled
 from .team import shared_team
 from .work_sharing import items, new_counters
 
@@ -18,8 +18,11 @@ ROWS_PER_CLAIM = 4
 
 @cache
 def _compile_norm(kind: int) -> Callable[..., None]:
+    stamp = SOURCE_STAMP
+
     @compiled(cache=True)
     def norm(counters, before, total, hidden, weight, eps, output):  # type: ignore[no-untyped-def]
+        _ = stamp
         for row in items(counters, 0, hidden.shape[0], ROWS_PER_CLAIM):
             for i in range(hidden.shape[1]):
                 total[row, i] = before[row, i]
@@ -30,8 +33,11 @@ def _compile_norm(kind: int) -> Callable[..., None]:
 
 @cache
 def _compile_rope(kind: int) -> Callable[..., None]:
+    stamp = SOURCE_STAMP
+
     @compiled(cache=True)
     def rope(counters, heads, positions, cos, sin):  # type: ignore[no-untyped-def]
+        _ = stamp
         wide = np.empty(heads.shape[2], np.float32)
         for row in items(counters, 0, heads.shape[0], ROWS_PER_CLAIM):
             for head in range(heads.shape[1]):
@@ -44,8 +50,11 @@ def _compile_rope(kind: int) -> Callable[..., None]:
 
 @cache
 def _compile_silu_mul(kind: int) -> Callable[..., None]:
+    stamp = SOURCE_STAMP
+
     @compiled(cache=True)
     def silu_mul(counters, gate_up, output):  # type: ignore[no-untyped-def]
+        _ = stamp
         for row in items(counters, 0, output.shape[0], ROWS_PER_CLAIM):
             silu_mul_row(kind, gate_up[row], output[row])
 

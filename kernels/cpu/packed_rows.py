@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .packed_linear import GROUP, linear, quantise_row
-from .simd import LANES, compiled
+from .simd import LANES, SOURCE_STAMP, compiled
 from .team import shared_team
 from .work_sharing import items, new_counters
 
@@ -18,8 +18,11 @@ LEVELS = 2  # bytes of an activation, as in the packed step
 
 @cache
 def _compile_rows(bits: int) -> Callable[..., None]:
+    stamp = SOURCE_STAMP
+
     @compiled(cache=True)
     def rows(counters, hidden, packed, bias, quants, scales, sums, output):  # type: ignore[no-untyped-def]
+        _ = stamp
         for row in items(counters, 0, hidden.shape[0], 1):
             quantise_row(LEVELS, hidden[row], quants[row], scales[row], sums[row])
         linear(bits, LEVELS, counters, 1, packed, bias, quants, scales, sums, output)

@@ -13,7 +13,7 @@ import numpy as np
 from .packed_linear import linear, quantise_row
 from .paged_attention import attend_rows
 from .rows import head_norm, norm_row, rotate, silu_mul_row, write_token
-from .simd import compiled
+from .simd import SOURCE_STAMP, compiled
 from .work_sharing import items
 
 STAGES_PER_LAYER = 11
@@ -33,6 +33,8 @@ def compile_step(
 
     The seven numbers are compiled in: they decide which values stay in registers.
     """
+
+    stamp = SOURCE_STAMP
 
     @compiled(cache=True)
     def step(  # type: ignore[no-untyped-def]
@@ -70,6 +72,7 @@ def compile_step(
         wide,  # scratch float32 [M, 2 I]
         parts,  # scratch float32 [pieces, H, PART_HEADER + D]
     ):
+        _ = stamp
         num_rows, width = total.shape
         num_layers = weights[0].shape[0]
         query_width = attended.shape[1]

@@ -6,7 +6,9 @@ Numba intrinsics. LLVM maps the 16-lane vectors to what the processor has: one A
 NEON. Sums are always taken in the same order, so a result doesn't depend on what is computed beside it.
 """
 
+import zlib
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import llvmlite.binding as llvm
@@ -16,6 +18,10 @@ from numba.core import cgutils
 
 compiled = partial(njit, nogil=True, error_model="numpy")
 """Numba's decorator as all our kernels want it: the interpreter lock is free, and a division by 0 gives inf or NaN."""
+
+SOURCE_STAMP = zlib.crc32(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
+"""Numba keeps compiled code until the file of its outermost function changes, and doesn't look at what that calls. A
+function that is kept refers to this number, which makes it a part of the key: any change here compiles it anew."""
 
 LANES = 16
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))

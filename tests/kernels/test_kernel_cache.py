@@ -1,0 +1,21 @@
+"""What Numba keeps of our kernels on the disk."""
+
+import pytest
+
+from paged_chat.kernels.cpu import attention, elementwise, packed_rows, packed_step
+from paged_chat.kernels.cpu.simd import BFLOAT16, SOURCE_STAMP
+
+KEPT = {
+    "attention": attention._compile(64, 3, 3, BFLOAT16),
+    "norm": elementwise._compile_norm(BFLOAT16),
+    "rope": elementwise._compile_rope(BFLOAT16),
+    "silu_mul": elementwise._compile_silu_mul(BFLOAT16),
+    "packed rows": packed_rows._compile_rows(4),
+    "packed step": packed_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 2),
+}
+
+
+@pytest.mark.parametrize("function", KEPT.values(), ids=KEPT.keys())
+def test_a_change_of_any_kernel_file_compiles_anew(function):
+    """Numba's key holds what a function closes over, and else only the file it stands in."""
+    assert SOURCE_STAMP in [cell.cell_contents for cell in function.py_func.__closure__]
