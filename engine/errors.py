@@ -44,13 +44,6 @@ class ChatTemplateInvalid(PagedChatError):
     """The model's chat template is missing, doesn't render, or refuses these messages."""
 
 
-class UnknownRequest(PagedChatError, KeyError):
-    """A request id that this engine never gave out, or that has ended."""
-
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
-
-
 class StepFailed(PagedChatError):
     """The step that computed a request raised; the engine lives on, the request has ended."""
 

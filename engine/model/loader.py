@@ -100,8 +100,11 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
 class OpenedModel:
     """A model's files, their configuration read and nothing else yet."""
 
-    def __init__(self, source: ModelSource, config: ModelConfig, files: tuple[Path, ...]) -> None:
+    def __init__(
+        self, source: ModelSource, config: ModelConfig, files: tuple[Path, ...], gguf: GgufFile | None = None
+    ) -> None:
         self.source = source
+        self._gguf = gguf
         self.config = config
         self.files = files
         self.fused = fused_tensors(config)
@@ -110,7 +113,8 @@ class OpenedModel:
     @classmethod
     def open(cls, source: ModelSource) -> "OpenedModel":
         if source.kind == "gguf":
-            return cls(source, config_from_gguf(GgufFile(source.path)), (source.path,))
+            gguf = GgufFile(source.path)
+            return cls(source, config_from_gguf(gguf), (source.path,), gguf)
         generation_file = source.path / "generation_config.json"
         generation = read_json(generation_file) if generation_file.is_file() else None
         config = config_from_hf(read_json(source.path / "config.json"), generation)
@@ -118,17 +122,15 @@ class OpenedModel:
 
     def tensors(self) -> TensorSource:
         """Checked to hold what the decoder needs, and nothing that it would leave out."""
+        folder = self.source.path
         opened: TensorSource
-        if self.source.kind == "gguf":
-            opened = GgufSource(GgufFile(self.source.path), self.config)
-        else:
-            opened = SafetensorsSource(self.source.path)
+        opened = SafetensorsSource(folder) if self._gguf is None else GgufSource(self._gguf, self.config)
         check_tensors(opened, self.fused)
         return opened
 
     def has_four_bits(self) -> bool:
         """Whether most of its weights were stored in 4 bits, so that 4 bits lose nothing more."""
-        return self.source.kind == "gguf" and mostly_four_bits(GgufFile(self.source.path))
+        return self._gguf is not None and mostly_four_bits(self._gguf)
 
     def fingerprint(self) -> bytes:
         return fingerprint(self.config, self.digest or digest(list(self.files)))
@@ -190,8 +192,11 @@ def _dense_tensors(
         specs = tuple(PreparedTensor(tensor.name, tensor.shape, dtype) for tensor in model.fused)
         form = f"dense-{str(dtype).removeprefix('torch.')}"
         file = PreparedFile(model.source.path, model.files, form, specs)
-        values = (value for _, value in fuse(model.tensors(), model.fused, dtype))
-        if (prepared := _prepared(model, file, values, on_progress)) is not None:
+
+        def fuse_once() -> Iterator[Tensor]:  # opens the source only where there is no prepared file yet
+            yield from (value for _, value in fuse(model.tensors(), model.fused, dtype))
+
+        if (prepared := _prepared(model, file, fuse_once(), on_progress)) is not None:
             on_progress(LoadProgress("load", num_bytes, num_bytes))
             return {name: value.to(device) for name, value in prepared.items()}
     # Other files map as they are, and joining q, k and v costs less than reading them.
