@@ -1,0 +1,133 @@
+"""People's chats: each one a tree of messages that never change, and the leaf that is shown.
+
+Editing, retrying and asking for several replies add siblings; nothing is overwritten. What is shown is the path from a
+root to the active leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Literal
+
+from paged_chat.engine.request import FinishReason, SamplingParams
+
+MessageRole = Literal["user", "assistant"]
+MessageStatus = Literal["draft", "done", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat:
+    """What is known about a chat beside its messages; `version` counts every change to the chat or its messages.
+
+    user: whose chat it is; "" is the one person of a machine without accounts.
+    has_own_title: the person named it, so the first line of a message no longer does.
+    model: None is the default model.
+    active_leaf_id: the last message of the path that is shown; None while the chat is empty.
+    """
+
+    id: str  # 32 hex digits, drawn at random: ids of other people's chats can't be guessed
+    user: str = ""
+    title: str
+    has_own_title: bool = False
+    is_pinned: bool = False
+    is_archived: bool = False
+    is_temporary: bool = False  # kept in memory only
+    tags: tuple[str, ...] = ()
+    system_prompt: str | None = None
+    model: str | None = None
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    active_leaf_id: int | None = None
+    version: int = 0
+    created_at: datetime  # with a time zone, UTC
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyCost:
+    """What a reply took, and what the cache saved: token counts, milliseconds, tokens a second after the first."""
+
+    num_cached_tokens: int
+    num_computed_tokens: int
+    num_generated_tokens: int
+    ttft_ms: float | None
+    tokens_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of a chat.
+
+    token_ids: of a reply, as the model wrote it, the end token included; None for what a person wrote.
+    model, sampling, cost: of a reply.
+    status: "draft" while a reply grows; "stopped" by the person, or by the end of the process that was writing it.
+    error: why it failed, for people to read.
+    """
+
+    id: int
+    chat_id: str
+    parent_id: int | None
+    role: MessageRole
+    text: str
+    token_ids: tuple[int, ...] | None = None
+    model: str | None = None
+    sampling: SamplingParams | None = None
+    cost: ReplyCost | None = None
+    finish_reason: FinishReason | None = None
+    status: MessageStatus = "done"
+    error: str | None = None
+    created_at: datetime
+
+
+class MessageTree:
+    """The messages of one chat, by id; siblings stand in the order in which they were added.
+
+    Always: a parent's id is smaller than its children's, and belongs to the same tree.
+    """
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self._by_id: Mapping[int, Message] = {message.id: message for message in messages}
+
+    def __getitem__(self, message_id: int) -> Message:
+        return self._by_id[message_id]
+
+    def __contains__(self, message_id: int) -> bool:
+        return message_id in self._by_id
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._by_id.values())
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def path(self, leaf_id: int | None) -> list[Message]:
+        """From a root to the leaf; empty for None."""
+        path: list[Message] = []
+        while leaf_id is not None:
+            message = self._by_id[leaf_id]
+            path.append(message)
+            leaf_id = message.parent_id
+        return path[::-1]
+
+    def children(self, message_id: int | None) -> list[Message]:
+        """Those that answer a message; the roots for None."""
+        return self._children.get(message_id, [])
+
+    def siblings(self, message_id: int) -> list[Message]:
+        """All children of a message's parent, itself among them."""
+        return self.children(self._by_id[message_id].parent_id)
+
+    def newest_leaf(self, message_id: int) -> int:
+        """Where the path goes on from a message when the person walks to it: always by the newest child."""
+        while children := self.children(message_id):
+            message_id = children[-1].id
+        return message_id
+
+    @cached_property
+    def _children(self) -> dict[int | None, list[Message]]:
+        children: dict[int | None, list[Message]] = {}
+        for message in sorted(self._by_id.values(), key=lambda message: message.id):
+            children.setdefault(message.parent_id, []).append(message)
+        return children
