@@ -17,6 +17,20 @@ from paged_chat.engine.request import FinishReason, SamplingParams
 MessageRole = Literal["user", "assistant"]
 MessageStatus = Literal["draft", "done", "stopped", "failed"]
 
+UNTITLED = "New chat"
+MAX_TITLE_LENGTH = 60
+
+
+def title_from(text: str) -> str:
+    """A chat's title: the first line with something in it, cut between words where it is long."""
+    line = next((line for line in map(" ".join, map(str.split, text.splitlines())) if line), UNTITLED)
+    if len(line) <= MAX_TITLE_LENGTH:
+        return line
+    cut = line[: MAX_TITLE_LENGTH - 1]
+    # Chinese and Japanese have no spaces to cut at; nor does an address.
+    words = cut.rpartition(" ")[0] if not line[MAX_TITLE_LENGTH - 1].isspace() else cut
+    return (words if len(words) > MAX_TITLE_LENGTH // 2 else cut).rstrip() + "…"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chat:
@@ -79,6 +93,25 @@ class Message:
     status: MessageStatus = "done"
     error: str | None = None
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewReply:
+    """A reply that is about to be written: by which model (None is the default one), and how it is drawn.
+
+    sampling: this reply's own: n is 1, and the seed is the one it will be drawn with.
+    """
+
+    model: str | None
+    sampling: SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What `Store.add_turn` added: the person's message, unless it was a retry, and the drafts of the replies."""
+
+    user_message: Message | None
+    replies: tuple[Message, ...]
 
 
 class MessageTree:

@@ -1,0 +1,43 @@
+"""What can go wrong with chats and where they are kept; each message says what to do next."""
+
+from paged_chat.engine.errors import PagedChatError
+
+
+class ChatNotFound(PagedChatError):
+    """No such chat, a deleted one, or somebody else's: which of these isn't told."""
+
+
+class MessageNotFound(PagedChatError):
+    """No such message in this chat, or a deleted one."""
+
+
+class ReplyFinished(PagedChatError):
+    """A reply that this program isn't writing: it is finished, or another one goes on with it."""
+
+
+class CannotContinue(PagedChatError):
+    """A message that can't grow on: not a reply, complete, being written already, or answered."""
+
+
+class StoreTooNew(PagedChatError):
+    """A database of a newer schema than this version knows; nothing was written to it."""
+
+
+class StoreDamaged(PagedChatError):
+    """A file that isn't a database, isn't one of ours, or is broken."""
+
+
+class StoreBusy(PagedChatError):
+    """Another program holds the database; nothing was saved, and saving can be tried again."""
+
+
+class DiskFull(PagedChatError):
+    """No space to save in; nothing was saved, and saving can be tried again."""
+
+
+class StoreUnavailable(PagedChatError):
+    """The database can't be reached or written: permissions, a missing folder, a failing disk, a closed store."""
+
+
+class ImportRefused(PagedChatError):
+    """A file that can't be imported; the message names the place of the fault, and nothing was imported."""
