@@ -123,9 +123,11 @@ class AsyncEngine:
 
         return self.call(start)
 
-    def abort(self, request_id: str) -> Future[bool]:
-        """Ends a request after the step that is being computed now."""
-        return self.call(lambda engine: engine.abort(request_id))
+    def abort(self, request_id: str, sample: int | None = None) -> Future[bool]:
+        """Ends a request, or one reply of it, after the step that is being computed now; `Engine.abort` says what
+        the future holds.
+        """
+        return self.call(lambda engine: engine.abort(request_id, sample))
 
     def _abort_unwanted(self, submitted: Future[str]) -> None:
         if not submitted.cancelled() and submitted.exception() is None:

@@ -171,17 +171,23 @@ class EngineCore:
             self.check_integrity()
         return deltas
 
-    def abort(self, request_id: str, *, report: bool = True) -> bool:
+    def abort(self, request_id: str, sample: int | None = None, *, report: bool = True) -> bool:
         """Ends a request now and frees its blocks; the next step reports it. False if it has ended already.
 
-        Without `report` nothing more is heard of it, not even of an end that came before.
+        With `sample` given only that reply ends; False also before it has parted from the prompt that all share.
+        Without `report` nothing more is heard of the request, not even of an end that came before.
         """
         if not report:
             self._ended = [delta for delta in self._ended if delta.request_id != request_id]
         request = self._requests.get(request_id)
         if request is None:
             return False
-        ends = self._end_all(request, "abort")
+        if sample is None:
+            ends = self._end_all(request, "abort")
+        elif len(request.replies) == request.num_samples and not request.replies[sample].has_ended:
+            ends = [self._end(request, request.replies[sample], request.replies[sample].end("abort"))]
+        else:
+            return False
         self._ended += ends if report else []
         return True
 
@@ -219,7 +225,7 @@ class EngineCore:
             reply.sequence
             for request in self._requests.values()
             for reply in request.replies
-            if reply.sequence.status is not SequenceStatus.FINISHED
+            if not reply.has_ended
         }
         assert live == {*self.scheduler.running, *self.scheduler.waiting}, "the scheduler and the requests disagree"
 
@@ -279,7 +285,7 @@ class EngineCore:
         self, request: _Request, reason: FinishReason, error: str | None = None, *, keep_tail: bool = True
     ) -> list[TokenDelta]:
         """Ends what still grows; samples that never parted from their prompt end with it, each with a delta."""
-        live = [reply for reply in request.replies if reply.sequence.status is not SequenceStatus.FINISHED]
+        live = [reply for reply in request.replies if not reply.has_ended]
         first = request.replies[0].sequence
         live += [
             self._add_reply(request, first.fork(sample_index, SequenceStatus.FINISHED))

@@ -114,9 +114,12 @@ class Engine:
         held, self._held_deltas = self._held_deltas, []
         return held + self._open_core().step()
 
-    def abort(self, request_id: str) -> bool:
-        """Ends a request now; `step` still reports its end. False if it has ended already."""
-        return self._open_core().abort(request_id)
+    def abort(self, request_id: str, sample: int | None = None) -> bool:
+        """Ends a request, or one reply of it, now; `step` still reports the end. False if it has ended already.
+
+        One reply of several can't end alone before their common prompt is computed: False as well.
+        """
+        return self._open_core().abort(request_id, sample)
 
     @property
     def has_unfinished(self) -> bool:

@@ -3,7 +3,7 @@
 import time
 
 from .request import FinishReason, RequestStats, TokenDelta, TokenLogprobs
-from .sequence import Sequence
+from .sequence import Sequence, SequenceStatus
 from .text.detokenizer import Detokenizer
 from .text.stop_strings import StopStrings
 from .text.tokenizer import Tokenizer
@@ -23,6 +23,10 @@ class Reply:
         self._started: float | None = None
         self._first_token: float | None = None
         self._last_token: float | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.sequence.status is SequenceStatus.FINISHED
 
     def mark_started(self, moment: float) -> None:
         """The first step that computes its sequence begins."""

@@ -94,9 +94,12 @@ def test_stops_and_faults_end_their_own_requests_only(data, asked):
         submitted[core.submit(prompt, own)] = (prompt, own)
         for _ in range(data.draw(st.integers(0, 3), label="steps")):
             listener.step()
-        what = data.draw(st.sampled_from(("nothing", "abort", "fail")), label="what")
+        what = data.draw(st.sampled_from(("nothing", "abort", "abort one reply", "fail")), label="what")
         if what == "abort":
             core.abort(data.draw(st.sampled_from(sorted(submitted))))
+        elif what == "abort one reply":
+            aborted = data.draw(st.sampled_from(sorted(submitted)))
+            core.abort(aborted, sample=data.draw(st.integers(0, submitted[aborted][1].n - 1)))
         elif what == "fail":
             runner.failures.append(RuntimeError("a bad step"))
     listener.run()

@@ -244,6 +244,23 @@ def test_abort_before_the_first_step_ends_every_sample(engine):
     assert not engine.has_unfinished
 
 
+def test_one_of_three_replies_ends_alone_and_gives_its_blocks_back(engine):
+    request_id = engine.submit(PROMPT[:20], greedy(40, n=3))
+    assert engine.abort(request_id, sample=1) is False  # they haven't parted yet
+    engine.step()
+    engine.step()
+    assert engine.snapshot().num_referenced == 4  # the full block of the prompt, and a tail for each
+    assert engine.abort(request_id, sample=1) is True
+    assert engine.snapshot().num_referenced == 3
+    assert engine.abort(request_id, sample=1) is False
+    deltas = all_steps(engine)
+    ends = sorted((delta.sample, delta.finish_reason) for delta in deltas if delta.finish_reason)
+    assert ends == [(0, "length"), (1, "abort"), (2, "length")]
+    assert ids_of(deltas, request_id, 0) == ids_of(deltas, request_id, 2)
+    assert engine.snapshot().num_referenced == 0
+    assert engine.abort(request_id, sample=0) is False
+
+
 def test_abort_in_the_middle_of_a_prompt_keeps_what_was_computed(make_engine):
     engine = make_engine(max_num_batched_tokens=24)
     request_id = engine.submit(PROMPT[:100], greedy(5))
