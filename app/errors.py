@@ -41,3 +41,19 @@ class StoreUnavailable(PagedChatError):
 
 class ImportRefused(PagedChatError):
     """A file that can't be imported; the message names the place of the fault, and nothing was imported."""
+
+
+class EmptyMessage(PagedChatError):
+    """A message without a word in it."""
+
+
+class ReplyRunning(PagedChatError):
+    """What was asked can't be done while this reply is being written."""
+
+
+class EngineUnavailable(PagedChatError):
+    """The model didn't load, or its engine has stopped: chats can be read, but nothing answers."""
+
+
+class AttachmentRefused(PagedChatError):
+    """A file that can't go with a message: unreadable, not text, empty, or too large."""

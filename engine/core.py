@@ -222,10 +222,7 @@ class EngineCore:
         for sequence in self.scheduler.waiting:
             assert not sequence.block_table, f"{sequence.request_id} waits and holds blocks"
         live = {
-            reply.sequence
-            for request in self._requests.values()
-            for reply in request.replies
-            if not reply.has_ended
+            reply.sequence for request in self._requests.values() for reply in request.replies if not reply.has_ended
         }
         assert live == {*self.scheduler.running, *self.scheduler.waiting}, "the scheduler and the requests disagree"
 
