@@ -23,7 +23,8 @@ MAX_TITLE_LENGTH = 60
 
 def title_from(text: str) -> str:
     """A chat's title: the first line with something in it, cut between words where it is long."""
-    line = next((line for line in map(" ".join, map(str.split, text.splitlines())) if line), UNTITLED)
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    line = next(filter(None, lines), UNTITLED)
     if len(line) <= MAX_TITLE_LENGTH:
         return line
     cut = line[: MAX_TITLE_LENGTH - 1]
@@ -157,6 +158,15 @@ class MessageTree:
         while children := self.children(message_id):
             message_id = children[-1].id
         return message_id
+
+    def branch(self, message_id: int) -> set[int]:
+        """The ids of a message and of all that hangs below it."""
+        branch: set[int] = set()
+        waiting = [message_id]
+        while waiting:
+            branch.add(top_id := waiting.pop())
+            waiting += [child.id for child in self.children(top_id)]
+        return branch
 
     @cached_property
     def _children(self) -> dict[int | None, list[Message]]:

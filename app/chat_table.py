@@ -1,0 +1,135 @@
+"""Chats in the database: each function is part of one reading or one transaction of the store."""
+
+from __future__ import annotations
+
+import secrets
+from sqlite3 import Connection
+from typing import Any, TypedDict
+
+from paged_chat.engine.request import SamplingParams
+
+from .chats import Chat
+from .errors import ChatNotFound
+from .rows import (
+    CHAT_COLUMNS,
+    chat_from,
+    insert_row,
+    sampling_to_db,
+    tags_to_db,
+    text_to_db,
+    time_to_db,
+)
+
+NOT_FOUND = "there is no such chat, or it was deleted; look at the list of chats"
+
+
+class ChatChanges(TypedDict, total=False):
+    """What `Store.update_chat` may change; a title given here is the person's own."""
+
+    title: str
+    is_pinned: bool
+    is_archived: bool
+    tags: tuple[str, ...]
+    system_prompt: str | None
+    model: str | None
+    sampling: SamplingParams
+
+
+def insert(
+    connection: Connection,
+    *,
+    user: str,
+    title: str,
+    has_own_title: bool,
+    is_pinned: bool = False,
+    is_archived: bool = False,
+    tags: tuple[str, ...],
+    system_prompt: str | None,
+    model: str | None,
+    sampling: SamplingParams,
+    created_at: int,
+    updated_at: int,
+) -> str:
+    """Adds an empty chat and gives its id."""
+    chat_id = secrets.token_hex(16)
+    values = {
+        "id": chat_id,
+        "user": user,
+        "title": text_to_db(title),
+        "has_own_title": has_own_title,
+        "is_pinned": is_pinned,
+        "is_archived": is_archived,
+        "tags": tags_to_db(tags),
+        "system_prompt": None if system_prompt is None else text_to_db(system_prompt),
+        "model": model,
+        "sampling": sampling_to_db(sampling),
+        "created_at": created_at,
+        "updated_at": updated_at,
+    }
+    insert_row(connection, "chats", values)
+    return chat_id
+
+
+def get(connection: Connection, chat_id: str, user: str | None = None) -> Chat:
+    """Raises ChatNotFound; also, where a user is named, for a chat of somebody else."""
+    row = connection.execute(
+        f"SELECT {CHAT_COLUMNS} FROM chats WHERE id = ? AND deleted_by IS NULL AND user = coalesce(?, user)",
+        (chat_id, user),
+    ).fetchone()
+    if row is None:
+        raise ChatNotFound(NOT_FOUND)
+    return chat_from(row)
+
+
+def list_chats(
+    connection: Connection, *, user: str, archived: bool | None, tag: str | None, limit: int | None, before: Chat | None
+) -> list[Chat]:
+    conditions = ["user = ?", "deleted_by IS NULL"]
+    values: list[Any] = [user]
+    if archived is not None:
+        conditions.append("is_archived = ?")
+        values.append(archived)
+    if tag is not None:
+        conditions.append("EXISTS (SELECT 1 FROM json_each(chats.tags) WHERE value = ?)")
+        values.append(text_to_db(tag))
+    if before is not None:
+        conditions.append("(is_pinned, updated_at, id) < (?, ?, ?)")
+        values += [before.is_pinned, time_to_db(before.updated_at), before.id]
+    rows = connection.execute(
+        f"SELECT {CHAT_COLUMNS} FROM chats WHERE {' AND '.join(conditions)} "
+        "ORDER BY is_pinned DESC, updated_at DESC, id DESC LIMIT ?",
+        [*values, -1 if limit is None else limit],
+    )
+    return list(map(chat_from, rows))
+
+
+def list_tags(connection: Connection, user: str) -> list[str]:
+    rows = connection.execute(
+        "SELECT DISTINCT value FROM chats, json_each(chats.tags) WHERE user = ? AND deleted_by IS NULL ORDER BY value",
+        (user,),
+    )
+    return [tag for (tag,) in rows]
+
+
+def update(connection: Connection, chat_id: str, changes: ChatChanges) -> None:
+    assert changes.keys() <= ChatChanges.__annotations__.keys(), f"no such changes: {sorted(changes)}"
+    values: dict[str, Any] = dict(changes)
+    if "title" in changes:
+        values |= {"title": text_to_db(changes["title"]), "has_own_title": True}
+    if "tags" in changes:
+        values["tags"] = tags_to_db(changes["tags"])
+    if changes.get("system_prompt") is not None:
+        values["system_prompt"] = text_to_db(values["system_prompt"])
+    if "sampling" in changes:
+        values["sampling"] = sampling_to_db(changes["sampling"])
+    touch(connection, chat_id, **values)
+
+
+def touch(connection: Connection, chat_id: str, **values: Any) -> None:
+    """Sets columns of a chat that isn't deleted and counts its version up; raises ChatNotFound."""
+    columns = ", ".join(["version = version + 1", *(f"{column} = :{column}" for column in values)])
+    found = connection.execute(
+        f"UPDATE chats SET {columns} WHERE id = :chat_id AND deleted_by IS NULL", {**values, "chat_id": chat_id}
+    )
+    if found.rowcount == 0:
+        raise ChatNotFound(NOT_FOUND)
