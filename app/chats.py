@@ -17,6 +17,10 @@ from paged_chat.engine.request import FinishReason, SamplingParams
 MessageRole = Literal["user", "assistant"]
 MessageStatus = Literal["draft", "done", "stopped", "failed"]
 
+# Messages of temporary chats have ids from here on, so that an id alone tells where a message is kept. JavaScript and
+# JSON hold such numbers exactly.
+FIRST_TEMPORARY_MESSAGE_ID = 2**52
+
 UNTITLED = "New chat"
 MAX_TITLE_LENGTH = 60
 

@@ -68,8 +68,8 @@ def connect(path: StorePath, *, mode: str = "rw") -> sqlite3.Connection:
 def write_transaction(db: Database) -> Iterator[None]:
     """Commits what is done inside, or nothing of it.
 
-    It has the write lock from the start. One that reads first and asks for the lock later, as the outermost `db.atomic()`
-    does, fails without waiting where another process wrote in between.
+    It has the write lock from the start. One that reads first and asks for the lock later, as the outermost
+    `db.atomic()` does, fails without waiting where another process wrote in between.
     """
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -100,8 +100,8 @@ def errors_in_words(path: StorePath) -> Iterator[None]:
             ) from error
         if primary_code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise StoreDamaged(
-                f"{path} is damaged or isn't a database ({error}); nothing was written: put a copy of yours in its place, "
-                "or move it away to start afresh"
+                f"{path} is damaged or isn't a database ({error}); nothing was written: put a copy of yours in its "
+                "place, or move it away to start afresh"
             ) from error
         if primary_code in (
             sqlite3.SQLITE_CANTOPEN,

@@ -11,7 +11,17 @@ from sqlite3 import Connection
 from paged_chat.engine.request import FinishReason, SamplingParams
 
 from . import chat_table
-from .chats import Message, MessageRole, MessageStatus, MessageTree, NewReply, ReplyCost, Turn, title_from
+from .chats import (
+    FIRST_TEMPORARY_MESSAGE_ID,
+    Message,
+    MessageRole,
+    MessageStatus,
+    MessageTree,
+    NewReply,
+    ReplyCost,
+    Turn,
+    title_from,
+)
 from .errors import MessageNotFound
 from .rows import (
     MESSAGE_COLUMNS,
@@ -25,6 +35,13 @@ from .rows import (
 )
 
 NOT_FOUND = "there is no such message, or it was deleted; open the chat again"
+
+
+def number_as_temporary(connection: Connection) -> None:
+    """Makes the ids of a database without messages begin at FIRST_TEMPORARY_MESSAGE_ID."""
+    connection.execute(
+        "INSERT INTO sqlite_sequence (name, seq) VALUES ('messages', ?)", (FIRST_TEMPORARY_MESSAGE_ID - 1,)
+    )
 
 
 def insert(

@@ -29,7 +29,7 @@ def m001_chats(db: Database) -> None:
     """Chats, and their messages as trees.
 
     chats.number: what the search index knows a chat by.
-    chats.deleted_by, messages.deleted_by: the store in which it was deleted, to be brought back there; NULL: not deleted.
+    chats.deleted_by, messages.deleted_by: the store in which it was deleted; NULL is not deleted.
     messages.deleted_with: the topmost message of the branch that was deleted; its active_leaf_before is the chat's
         active leaf then, if it lay in the branch.
     messages.writer: the store that writes this reply, and its process; NULL once it is finished.

@@ -110,11 +110,12 @@ def now_to_db() -> int:
 
 
 def text_to_db(text: str) -> str:
-    """The text, with U+FFFD for half a surrogate pair: JSON can spell one, no encoding can hold it."""
+    """The text, with U+FFFD for what isn't text: NUL, where C takes a text for ended, and half a surrogate pair."""
+    text = text.replace("\0", "\ufffd")
     try:
         text.encode()
     except UnicodeEncodeError:
-        # Two halves that stand together become the character that they mean.
+        # JSON can spell halves. Two that stand together become the character that they mean.
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from sqlite3 import Connection
@@ -13,13 +13,16 @@ from paged_chat.engine.errors import PagedChatError
 from paged_chat.engine.home import home
 from paged_chat.engine.request import FinishReason, SamplingParams
 
-from . import chat_table, deletion, drafts, message_table
+from . import chat_copies, chat_search, chat_table, deletion, drafts, message_table, presets, store_stats
+from .chat_search import SearchHit
 from .chat_table import ChatChanges
 from .chats import UNTITLED, Chat, Message, MessageTree, NewReply, ReplyCost, Turn
 from .database import IN_MEMORY, StorePath
 from .drafts import FinalStatus
+from .imported_chat import ImportedChat
 from .readers import Readers
 from .rows import now_to_db
+from .store_stats import StoreStats
 from .writer import Writer
 from .writer_id import new_writer_id
 
@@ -52,6 +55,8 @@ class Store:
         self._id = new_writer_id()
         self._writer = Writer(path)
         self._readers = None if path == IN_MEMORY else Readers(path)
+        if path == IN_MEMORY:
+            self._write(message_table.number_as_temporary)
 
     def close(self) -> None:
         """Stops the drafts that this store wrote, removes what it deleted, and lets go of the file."""
@@ -235,6 +240,55 @@ class Store:
     def restore_message(self, message_id: int) -> Chat:
         """Undoes `delete_message`; raises MessageNotFound."""
         return self._write(lambda db: deletion.restore_message(db, message_id))
+
+    # Whole chats
+
+    def fork_chat(self, chat_id: str, message_id: int) -> Chat:
+        """A new chat that begins with the path up to a message, token ids and costs too.
+
+        Raises ChatNotFound, MessageNotFound.
+        """
+        return self._write(lambda db: chat_table.get(db, chat_copies.fork(db, chat_id, message_id)))
+
+    def import_chats(self, chats: Iterable[ImportedChat], user: str = "") -> list[Chat]:
+        """Adds all of the chats or, where one can't be read to its end, none."""
+        # Reading them may take long or fail: that is over before anything is written.
+        all_chats = tuple(chats)
+        return self._write(lambda db: [chat_table.get(db, chat_copies.add(db, chat, user)) for chat in all_chats])
+
+    def search(self, query: str, *, user: str = "", limit: int = 50) -> list[SearchHit]:
+        """The newest places in a user's chats that hold every word of the query, titles first."""
+        return self._read(lambda db: chat_search.search(db, query, user=user, limit=limit))
+
+    def stats(self, user: str = "") -> StoreStats:
+        """What a user's chats hold and what their replies took."""
+        return self._read(lambda db: store_stats.read_stats(db, user))
+
+    # Presets
+
+    def system_prompts(self) -> dict[str, str]:
+        """Texts by name, in alphabetical order."""
+        return self._read(presets.system_prompts)
+
+    def save_system_prompt(self, name: str, text: str) -> None:
+        """Keeps a text under a name, in place of what had that name."""
+        self._write(lambda db: presets.save_system_prompt(db, name, text))
+
+    def delete_system_prompt(self, name: str) -> None:
+        """Without effect where there is none of that name."""
+        self._write(lambda db: presets.delete_system_prompt(db, name))
+
+    def sampling_presets(self) -> dict[str, SamplingParams]:
+        """Settings by name, in alphabetical order."""
+        return self._read(presets.sampling_presets)
+
+    def save_sampling_preset(self, name: str, sampling: SamplingParams) -> None:
+        """Keeps settings under a name, in place of what had that name."""
+        self._write(lambda db: presets.save_sampling_preset(db, name, sampling))
+
+    def delete_sampling_preset(self, name: str) -> None:
+        """Without effect where there is none of that name."""
+        self._write(lambda db: presets.delete_sampling_preset(db, name))
 
     # How all of them reach the database
 
