@@ -22,10 +22,12 @@ from .gguf_config import config_from_gguf
 from .gguf_file import GgufFile
 from .hf_config import config_from_hf
 from .memory import check_fits
+from .packed_arrays import PackedArrays
 from .packed_decoder import PackedDecoder
 from .packed_weights import fits_packed, from_tensors, pack_weights, packed_tensors
 from .prepared import PreparedFile, PreparedTensor
 from .safetensors import SafetensorsSource, weight_files
+from .tiled_decoder import MIN_TILED_ROWS, TiledDecoder, fits_tiled
 from .weights import DecoderWeights, TensorSource, check_tensors, fuse, fused_tensors
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -74,13 +76,20 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
     window = min(config.max_model_len or model.config.max_position, model.config.max_position)
     num_positions = min(window, FIRST_POSITIONS)
     dense, packed = None, None
-    if weights == "dense" or _packed_wants_dense(config.weights, dtype):
+    wants_tiles = _packed_wants_dense(config.weights, dtype) and weights != "dense" and fits_tiled(model.config, dtype)
+    if weights == "dense" or (_packed_wants_dense(config.weights, dtype) and not wants_tiles):
         dense_weights = DecoderWeights.from_tensors(model.config, _dense_tensors(model, dtype, device, on_progress))
         dense = Decoder(model.config, dense_weights, backend, num_positions)
     if weights != "dense":
         bits = 8 if weights == "int8" else 4
         packed_weights = from_tensors(bits, _packed_tensors(model, bits, on_progress))
-        packed = PackedDecoder(model.config, packed_weights, num_positions, dtype, dense)
+        arrays = PackedArrays(model.config, packed_weights, num_positions)
+        if wants_tiles:
+            packed = PackedDecoder(
+                model.config, arrays, dtype, TiledDecoder(model.config, arrays, dtype), MIN_TILED_ROWS
+            )
+        else:
+            packed = PackedDecoder(model.config, arrays, dtype, dense)
     decoder = packed or dense
     assert decoder is not None
     return LoadedModel(

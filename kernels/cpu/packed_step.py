@@ -12,7 +12,7 @@ import numpy as np
 
 from .packed_linear import linear, quantise_row
 from .paged_attention import attend_rows
-from .rows import head_norm, norm_row, rotate, silu_mul_row, write_token
+from .rows import norm_row, prepare_heads, silu_mul_row
 from .simd import SOURCE_STAMP, compiled
 from .work_sharing import items
 
@@ -78,7 +78,6 @@ def compile_step(
         query_width = attended.shape[1]
         num_heads = query_width // head_dim
         num_kv_heads = num_heads // group
-        num_all_heads = num_heads + 2 * num_kv_heads
         inner = wide.shape[1] // 2
         activation = np.empty(max(inner, width), np.float32)
         for layer in range(num_layers):
@@ -93,17 +92,9 @@ def compile_step(
             linear(bits, levels, counters, stage + 1, weights[0][layer], biases[0][layer], quants, scales, sums, qkv)
 
             for row in items(counters, stage + 2, num_rows, 1):
-                heads = qkv[row, : num_all_heads * head_dim].reshape(num_all_heads, head_dim)
-                if norms[2].shape[1]:
-                    for i in range(num_heads):
-                        head_norm(heads[i], norms[2][layer], eps)
-                    for i in range(num_heads, num_heads + num_kv_heads):
-                        head_norm(heads[i], norms[3][layer], eps)
-                if ropes[layer]:
-                    for i in range(num_heads + num_kv_heads):
-                        rotate(heads[i], cos[positions[row]], sin[positions[row]])
-                heads[:num_heads] *= scale
-                write_token(kind, heads, num_heads, num_kv_heads, keys, values, block_stride, slots[row])
+                prepare_heads(kind, head_dim, qkv[row], num_heads, num_kv_heads, norms[2][layer], norms[3][layer], eps,
+                              ropes[layer], cos[positions[row]], sin[positions[row]], scale, keys, values,
+                              block_stride, slots[row])  # fmt: skip
 
             starts = piece_starts[min(layer, piece_starts.shape[0] - 1)]
             attend_rows(head_dim, group, at_once, kind, counters, stage + 3, qkv, keys, values, block_stride,

@@ -43,6 +43,15 @@ def _norm(typing_context: Any, in_kind, out_kind, total, added, weight, output, 
     return types.void(in_kind, out_kind, *([types.uint64] * 5), types.float32), generate
 
 
+def silu_mul(builder: Any, gate: Any, up: Any) -> Any:
+    """gate · sigmoid(gate) · up, of 16 float32."""
+    decay = simd.exp(builder, builder.fneg(simd.call(builder, "llvm.fabs.v16f32", FLOATS, gate)))
+    share = builder.fdiv(simd.floats(1.0), builder.fadd(simd.floats(1.0), decay))
+    is_negative = builder.fcmp_ordered("<", gate, simd.floats(0.0))
+    sigmoid = builder.select(is_negative, builder.fmul(decay, share), share)
+    return builder.fmul(builder.fmul(gate, sigmoid), up)
+
+
 @intrinsic
 def _silu_mul(typing_context: Any, kind, gate, up, output, num_vectors):  # type: ignore[no-untyped-def]
     """output = gate · sigmoid(gate) · up, all of one kind."""
@@ -55,13 +64,8 @@ def _silu_mul(typing_context: Any, kind, gate, up, output, num_vectors):  # type
         with cgutils.for_range(builder, num_vectors) as loop:
             offset = builder.mul(loop.index, I64(ITEM_SIZE[stored] * LANES))
             value = simd.load_floats(builder, simd.at(builder, gate, offset), stored)
-            size = simd.call(builder, "llvm.fabs.v16f32", FLOATS, value)
-            decay = simd.exp(builder, builder.fneg(size))
-            share = builder.fdiv(simd.floats(1.0), builder.fadd(simd.floats(1.0), decay))
-            is_negative = builder.fcmp_ordered("<", value, simd.floats(0.0))
-            sigmoid = builder.select(is_negative, builder.fmul(decay, share), share)
             other = simd.load_floats(builder, simd.at(builder, up, offset), stored)
-            product = builder.fmul(builder.fmul(value, sigmoid), other)
+            product = silu_mul(builder, value, other)
             simd.store_floats(builder, product, simd.at(builder, output, offset), stored)
         return context.get_dummy_value()
 
@@ -183,3 +187,28 @@ def write_token(kind, heads, first_head, num_kv_heads, keys, values, block_strid
                    num_vectors, np.uint64(LANES) * item)  # fmt: skip
         _store_row(kind, np.uint64(heads[first_head + num_kv_heads + head].ctypes.data),
                    values + block + start + offset * width * item, num_vectors, item)  # fmt: skip
+
+
+@compiled()
+def prepare_heads(  # type: ignore[no-untyped-def]
+    kind, head_dim, row, num_heads, num_kv_heads, query_norm, key_norm, eps, has_rope, cos, sin, scale, keys, values,
+    block_stride, slot
+):  # fmt: skip
+    """What a projected row [at least (H + 2 K) D] float32 goes through before attention, in place.
+
+    Queries and keys are normed (where query_norm and key_norm [D] aren't empty) and rotated, queries scaled, keys and
+    values stored in the token's slot.
+    """
+    literally(kind)
+    num_all_heads = num_heads + 2 * num_kv_heads
+    heads = row[: num_all_heads * head_dim].reshape(num_all_heads, head_dim)
+    if query_norm.shape[0]:
+        for i in range(num_heads):
+            head_norm(heads[i], query_norm, eps)
+        for i in range(num_heads, num_heads + num_kv_heads):
+            head_norm(heads[i], key_norm, eps)
+    if has_rope:
+        for i in range(num_heads + num_kv_heads):
+            rotate(heads[i], cos, sin)
+    heads[:num_heads] *= scale
+    write_token(kind, heads, num_heads, num_kv_heads, keys, values, block_stride, slot)

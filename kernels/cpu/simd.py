@@ -45,6 +45,9 @@ FEATURES = _target_features()
 FLOAT32, BFLOAT16, FLOAT16 = 0, 1, 2
 """Kinds of stored numbers, as literal arguments of intrinsics; everything is computed in float32."""
 
+POWER_SERIES = (1.0000000755, 0.69314718803, 0.24022107485, 0.055503571142, 0.0096760319183, 0.0013390863364)
+"""Coefficients of 2^x for x from -1/2 to 1/2."""
+
 ITEM_SIZE = {FLOAT32: 4, BFLOAT16: 2, FLOAT16: 2}
 _STORED = {FLOAT32: FLOATS, BFLOAT16: SHORTS, FLOAT16: HALVES}
 
@@ -153,6 +156,23 @@ def exp(builder: Builder, value: Value) -> Value:
     result = builder.select(builder.fcmp_ordered("<", value, floats(-87.0)), floats(0.0), result)
     # A NaN must show in the end, not turn into a number on the way.
     return builder.select(builder.fcmp_unordered("uno", value, value), value, result)
+
+
+def power_of_2(builder: Builder, value: Value) -> Value:
+    """2^value for values up to 0, within 2e-7 of itself; 0 below -150, NaN for NaN. Needs AVX-512.
+
+    2^n times a polynomial in what is left: the interpolation of 2^x at six Chebyshev points of [-1/2, 1/2].
+    """
+    is_tiny = builder.fcmp_ordered("<", value, floats(-150.0))
+    bounded = builder.select(is_tiny, floats(-150.0), value)
+    power = call(builder, "llvm.rint.v16f32", FLOATS, bounded)
+    rest = builder.fsub(bounded, power)
+    series = floats(POWER_SERIES[-1])
+    for coefficient in POWER_SERIES[-2::-1]:
+        series = fma(builder, series, rest, floats(coefficient))
+    all_lanes, current_rounding = I16(-1), I32(4)
+    return call(builder, "llvm.x86.avx512.mask.scalef.ps.512", FLOATS, series, power, series, all_lanes,
+                current_rounding)  # fmt: skip
 
 
 def dot_fours(builder: Builder, total: Value, unsigned: Value, signed: Value) -> Value:

@@ -1,0 +1,101 @@
+"""A decoder with packed weights for steps of many rows, on processors that multiply matrix tiles (AMX)."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paged_chat.kernels.cpu import amx
+from paged_chat.kernels.cpu.amx import COLUMNS, ROWS
+from paged_chat.kernels.cpu.amx_attention import plan_chunks
+from paged_chat.kernels.cpu.amx_linear import STRIP, count_blocks, tiles_for
+from paged_chat.kernels.cpu.amx_step import compile_step, num_stages
+from paged_chat.kernels.cpu.arrays import KINDS
+from paged_chat.kernels.cpu.packed_linear import GROUP
+from paged_chat.kernels.cpu.paged_attention import PART_HEADER, ROWS_BY_PIECE, heads_at_once
+from paged_chat.kernels.cpu.simd import LANES
+from paged_chat.kernels.cpu.team import default_threads, shared_team
+from paged_chat.kernels.cpu.work_sharing import new_counters
+
+from .config import ModelConfig
+from .decoder import DecoderInput
+from .packed_arrays import PackedArrays, StepRows, cache_addresses
+from .packed_weights import HEAD_BITS
+
+MIN_TILED_ROWS = 12
+LEVELS = 2  # bytes of an activation before the head
+MAX_EXACT_ROWS = 192
+"""Up to so many rows, products keep 16 digits: time goes to the weights then, and short prompts are where a model's
+first choice is often close."""
+
+
+def fits_tiled(config: ModelConfig, dtype: torch.dtype) -> bool:
+    """Whether this processor and this shape, which fits the packed step, allow it."""
+    return dtype == torch.bfloat16 and config.head_dim % COLUMNS == 0 and amx.has_tiles()
+
+
+class TiledDecoder:
+    """Token ids in, next-token logits out, as `Decoder`."""
+
+    def __init__(self, config: ModelConfig, weights: PackedArrays, dtype: torch.dtype) -> None:
+        self.config = config
+        self._kind = KINDS[dtype]
+        self._weights = weights
+        self._shapes = amx.tile_shapes()
+
+    def forward(
+        self,
+        inputs: DecoderInput,
+        key_caches: list[Tensor],  # per layer [num_blocks, K, D, 16]
+        value_caches: list[Tensor],  # per layer [num_blocks, K, 16, D]
+    ) -> Tensor:  # [num_logits, vocab] float32
+        """Writes the tokens' keys and values into their slots and gives the logits after `inputs.logits_rows`."""
+        config, weights = self.config, self._weights
+        num_rows, num_logits, num_decodes = len(inputs.input_ids), len(inputs.logits_rows), inputs.num_decodes
+        terms = 3 if num_rows <= MAX_EXACT_ROWS else 1
+        group = config.num_heads // config.num_kv_heads
+        rows = StepRows.from_input(inputs)
+        piece_starts = weights.piece_starts(rows.context_lens[:num_decodes])
+        num_pieces = int(piece_starts[:, -1].max()) if num_decodes <= ROWS_BY_PIECE else 0
+        chunks = plan_chunks(rows.counts[num_decodes:], config.num_kv_heads, default_threads())
+        chunks[:, 0] += num_decodes
+        width, query_width, inner = config.hidden_size, config.query_width, config.intermediate_size
+        qkv_width = query_width + 2 * config.kv_width
+        products = ((width, qkv_width), (query_width, width), (width, 2 * inner), (inner, width))
+        blocks = [count_blocks(num_rows, columns, outputs, terms, default_threads()) for columns, outputs in products]
+        logits = np.empty((num_logits, weights.padded_vocab), np.float32)
+        at_once = heads_at_once(group, config.head_dim)
+        shared_team().run(
+            compile_step(config.head_dim, group, at_once, self._kind, weights.bits, HEAD_BITS, LEVELS, terms),
+            new_counters(num_stages(config.num_layers)),
+            weights.embed(inputs.input_ids),
+            rows.positions,
+            rows.slots,
+            rows.table_rows,
+            rows.block_tables,
+            rows.context_lens,
+            num_decodes,
+            piece_starts,
+            chunks,
+            np.array(blocks, np.int64),
+            inputs.logits_rows.numpy(),
+            logits,
+            config.num_kv_heads,
+            *weights.parameters(inputs.max_context_len),
+            *cache_addresses(key_caches, value_caches),
+            self._shapes,
+            tiles_for(num_rows, width, terms),
+            tiles_for(num_rows, query_width, terms),
+            tiles_for(num_rows, inner, terms),
+            np.empty((_padded(num_rows, ROWS), _padded(qkv_width, STRIP * LANES)), np.float32),
+            np.zeros((_padded(num_rows, ROWS), _padded(width, STRIP * LANES)), np.float32),
+            np.empty((num_logits, LEVELS, width), np.int8),
+            np.empty((num_logits, width // GROUP), np.float32),
+            np.empty((num_logits, width // GROUP), np.float32),
+            np.empty((num_decodes, query_width), np.float32),
+            np.empty((num_pieces, config.num_heads, PART_HEADER + config.head_dim), np.float32),
+        )
+        return torch.from_numpy(logits)[:, : config.vocab_size]
+
+
+def _padded(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple

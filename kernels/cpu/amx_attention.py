@@ -1,0 +1,387 @@
+"""Attention of many tokens of one sequence over its paged context, by matrix tiles.
+
+16 queries of one head at a time, over 128 tokens of context at a time: their scores, softmax with a running maximum
+(Milakov and Gimelshein 2018), and the weighted values stay in the core's nearest cache, as in flash attention (Dao et
+al. 2022). The heads of a group share the keys and values, which are woven into tiles from their blocks on the way.
+
+Contexts are cut by position, and a row of a tile's product depends on its own query alone, so a token's result is the
+same to the bit whatever is computed beside it here.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import literally, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from . import amx, simd
+from .amx import COLUMNS, ROW_BYTES, ROWS, TILE_BYTES
+from .amx_linear import num_parts_of, row_address, store_row, store_values
+from .simd import F32, FLOATS, I32, I64, LANES, SHORTS, compiled
+from .work_sharing import items
+
+BLOCK_SIZE = LANES
+PIECE_BLOCKS = 8
+PIECE_TOKENS = PIECE_BLOCKS * BLOCK_SIZE
+SCORE_BYTES = 4 * PIECE_TOKENS  # of one query's scores
+TOTALS_AT_ONCE = 4  # tiles that products are added up in
+LEAST = -1e30  # below every score, and a number: the difference of two infinities would be NaN
+
+
+@intrinsic
+def _weave_keys(typing_context: Any, head_dim, keys, target):  # type: ignore[no-untyped-def]
+    """One block's keys [D, 16] bfloat16 as tiles [D / 32]: features are rows, tokens columns."""
+    if not simd.are_literal(head_dim):
+        return None
+    width = head_dim.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, keys, target = arguments
+        for pair in range(width // 2):
+            rows = [simd.load(builder, simd.at(builder, keys, 2 * LANES * (2 * pair + i)), SHORTS) for i in range(2)]
+            simd.store(builder, _woven(builder, *rows), simd.at(builder, target, ROW_BYTES * pair))
+        return context.get_dummy_value()
+
+    return types.void(head_dim, types.uint64, types.uint64), generate
+
+
+@intrinsic
+def _weave_values(typing_context: Any, head_dim, values, num_tokens, target):  # type: ignore[no-untyped-def]
+    """One block's values [16, D] bfloat16 as half of tiles [D / 16]: tokens are rows, features columns.
+
+    Tokens from `num_tokens` on count as zeros and are never read: their slots may hold NaN.
+    """
+    if not simd.are_literal(head_dim):
+        return None
+    width = head_dim.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, values, num_tokens, target = arguments
+        nothing = ir.Constant(SHORTS, [0] * LANES)
+        for pair in range(BLOCK_SIZE // 2):
+            is_there = [builder.icmp_unsigned("<", I64(2 * pair + i), num_tokens) for i in range(2)]
+            for tile in range(width // LANES):
+                rows = []
+                for i in range(2):
+                    place = simd.at(builder, values, 2 * (width * (2 * pair + i) + LANES * tile))
+                    # A token that isn't there is read from the block's own memory, and dropped.
+                    rows.append(builder.select(is_there[i], simd.load(builder, place, SHORTS), nothing))
+                place = simd.at(builder, target, TILE_BYTES * tile + ROW_BYTES * pair)
+                simd.store(builder, _woven(builder, *rows), place)
+        return context.get_dummy_value()
+
+    return types.void(head_dim, *([types.uint64] * 3)), generate
+
+
+def _woven(builder: Any, even: Any, odd: Any) -> Any:
+    """Two vectors of 16 bfloat16 as one of 32, taking turns."""
+    turns = [lane // 2 + LANES * (lane % 2) for lane in range(2 * LANES)]
+    return builder.shuffle_vector(even, odd, ir.Constant(ir.VectorType(I32, 2 * LANES), turns))
+
+
+@intrinsic
+def _scores(typing_context: Any, head_dim, terms, queries, keys, num_quads, scores):  # type: ignore[no-untyped-def]
+    """scores float32 [16, PIECE_TOKENS] = queries · keys, four blocks at a time.
+
+    queries: tiles [D / 32, parts]; keys: tiles [blocks, D / 32].
+    """
+    if not simd.are_literal(head_dim, terms):
+        return None
+    num_steps, num_parts = head_dim.literal_value // COLUMNS, amx.parts(terms.literal_value)
+    key_bytes = num_steps * TILE_BYTES
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        queries, keys, num_quads, scores = arguments[2:]
+        with cgutils.for_range(builder, num_quads) as loop:
+            blocks = simd.at(builder, keys, builder.mul(loop.index, I64(TOTALS_AT_ONCE * key_bytes)))
+            for total in range(TOTALS_AT_ONCE):
+                amx.zero(builder, total)
+            for step in range(num_steps):
+                firsts = range(4, 4 + num_parts)
+                for part, tile in enumerate(firsts):
+                    amx.load_tile(builder, tile, simd.at(builder, queries, (step * num_parts + part) * TILE_BYTES))
+                for total in range(TOTALS_AT_ONCE):
+                    second = 6 + total % 2
+                    amx.load_tile(builder, second, simd.at(builder, blocks, total * key_bytes + step * TILE_BYTES))
+                    for first in reversed(firsts):
+                        amx.multiply(builder, total, first, second)
+            target = simd.at(builder, scores, builder.mul(loop.index, I64(TOTALS_AT_ONCE * ROW_BYTES)))
+            for total in range(TOTALS_AT_ONCE):
+                amx.store_tile(builder, total, simd.at(builder, target, ROW_BYTES * total), I64(SCORE_BYTES))
+        return context.get_dummy_value()
+
+    return types.void(head_dim, terms, *([types.uint64] * 4)), generate
+
+
+@intrinsic
+def _soften(  # type: ignore[no-untyped-def]
+    typing_context: Any,
+    head_dim,  # literal
+    terms,  # literal
+    is_masked,  # whether a row may see less than the whole piece, literal
+    scores,  # address of float32 [16, PIECE_TOKENS], in powers of 2
+    num_vectors,
+    first_seen,  # token of the piece that the first row sees first; each further row one later
+    num_seen,  # tokens of the piece that the first row sees; each further row one more
+    tops,  # address of float32 [16], the largest scores so far
+    sums,  # address of float32 [16, 16], lane by lane
+    output,  # address of float32 [16, D]
+    weights,  # address of tiles [PIECE_TOKENS / 32, parts]
+):
+    """Scores of 16 queries become weights 2^(score - top); what was added up before is scaled to the new tops."""
+    if not simd.are_literal(head_dim, terms, is_masked):
+        return None
+    width, num_parts = head_dim.literal_value, amx.parts(terms.literal_value)
+    masks = bool(is_masked.literal_value)
+    step_bytes = num_parts * TILE_BYTES
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        scores, num_vectors, first_seen, num_seen, tops, sums, output, weights = arguments[3:]
+        lanes = ir.Constant(simd.INTS, list(range(LANES)))
+
+        with cgutils.for_range(builder, I64(ROWS)) as loop:
+            row_scores = simd.at(builder, scores, builder.mul(loop.index, I64(SCORE_BYTES)))
+            top_at = simd.at(builder, tops, builder.mul(loop.index, I64(4)))
+            sums_at = simd.at(builder, sums, builder.mul(loop.index, I64(ROW_BYTES)))
+            output_at = simd.at(builder, output, builder.mul(loop.index, I64(4 * width)))
+            weights_at = simd.at(builder, weights, builder.mul(loop.index, I64(ROW_BYTES)))
+            if masks:
+                row = builder.trunc(loop.index, I32)
+                first = simd.splat(builder, builder.add(builder.trunc(first_seen, I32), row))
+                last = simd.splat(builder, builder.add(builder.trunc(num_seen, I32), row))
+
+            largest = simd.variable(builder, simd.floats(LEAST))
+            with cgutils.for_range(builder, num_vectors) as vectors:
+                place = simd.at(builder, row_scores, builder.mul(vectors.index, I64(ROW_BYTES)))
+                score = simd.load(builder, place, FLOATS)
+                if masks:
+                    start = simd.splat(builder, builder.trunc(builder.mul(vectors.index, I64(LANES)), I32))
+                    token = builder.add(start, lanes)
+                    is_seen = builder.and_(
+                        builder.icmp_signed(">=", token, first), builder.icmp_signed("<", token, last)
+                    )
+                    score = builder.select(is_seen, score, simd.floats(-math.inf))
+                    simd.store(builder, score, place)
+                builder.store(simd.maximum(builder, builder.load(largest), score), largest)
+            before = simd.load(builder, top_at, F32)
+            here = simd.lanes_max(builder, builder.load(largest))
+            top = simd.call(builder, "llvm.maxnum.f32", F32, before, here)
+            simd.store(builder, top, top_at)
+            top_vector = simd.splat(builder, top)
+
+            total = simd.variable(builder, simd.floats(0.0))
+            half_steps = builder.udiv(num_vectors, I64(2))
+            with cgutils.for_range(builder, half_steps) as steps:
+                source = simd.at(builder, row_scores, builder.mul(steps.index, I64(2 * ROW_BYTES)))
+                target = simd.at(builder, weights_at, builder.mul(steps.index, I64(step_bytes)))
+                for half in range(2):
+                    score = simd.load(builder, simd.at(builder, source, ROW_BYTES * half), FLOATS)
+                    weight = simd.power_of_2(builder, builder.fsub(score, top_vector))
+                    builder.store(builder.fadd(builder.load(total), weight), total)
+                    amx.store_row_half(builder, weight, simd.at(builder, target, 2 * LANES * half), num_parts)
+
+            earlier = simd.load(builder, sums_at, FLOATS)
+            is_higher = builder.fcmp_unordered("!=", before, top)
+            with builder.if_else(is_higher) as (rises, stays):
+                with rises:
+                    change = simd.splat(builder, builder.fsub(before, top))
+                    factor = simd.power_of_2(builder, change)
+                    scaled = simd.fma(builder, earlier, factor, builder.load(total))
+                    simd.store(builder, scaled, sums_at)
+                    for start in range(0, 4 * width, ROW_BYTES):
+                        place = simd.at(builder, output_at, start)
+                        simd.store(builder, builder.fmul(simd.load(builder, place, FLOATS), factor), place)
+                with stays:
+                    simd.store(builder, builder.fadd(earlier, builder.load(total)), sums_at)
+        return context.get_dummy_value()
+
+    addresses = types.uint64, types.uint64, types.int64, types.int64, *([types.uint64] * 4)
+    return types.void(head_dim, terms, is_masked, *addresses), generate
+
+
+@intrinsic
+def _add_values(typing_context: Any, head_dim, terms, weights, values, num_steps, output):  # type: ignore[no-untyped-def]
+    """output float32 [16, D] += weights · values.
+
+    weights: tiles [steps, parts]; values: tiles [steps, D / 16]; a step has 32 tokens.
+    """
+    if not simd.are_literal(head_dim, terms):
+        return None
+    width, num_parts = head_dim.literal_value, amx.parts(terms.literal_value)
+    num_tiles = width // LANES
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        weights, values, num_steps, output = arguments[2:]
+        for start in range(0, num_tiles, TOTALS_AT_ONCE):
+            num_here = min(TOTALS_AT_ONCE, num_tiles - start)
+            output_at = simd.at(builder, output, ROW_BYTES * start)
+            for total in range(num_here):
+                amx.load_tile(builder, total, simd.at(builder, output_at, ROW_BYTES * total), I64(4 * width))
+            with cgutils.for_range(builder, num_steps) as loop:
+                firsts_at = simd.at(builder, weights, builder.mul(loop.index, I64(num_parts * TILE_BYTES)))
+                seconds_at = simd.at(builder, values, builder.mul(loop.index, I64(num_tiles * TILE_BYTES)))
+                firsts = range(4, 4 + num_parts)
+                for part, tile in enumerate(firsts):
+                    amx.load_tile(builder, tile, simd.at(builder, firsts_at, part * TILE_BYTES))
+                for total in range(num_here):
+                    second = 6 + total % 2
+                    amx.load_tile(builder, second, simd.at(builder, seconds_at, (start + total) * TILE_BYTES))
+                    for first in reversed(firsts):
+                        amx.multiply(builder, total, first, second)
+            for total in range(num_here):
+                amx.store_tile(builder, total, simd.at(builder, output_at, ROW_BYTES * total), I64(4 * width))
+        return context.get_dummy_value()
+
+    return types.void(head_dim, terms, *([types.uint64] * 4)), generate
+
+
+def plan_chunks(
+    counts: NDArray[np.int64],  # [S] tokens of each sequence
+    num_kv_heads: int,
+    num_threads: int,
+) -> NDArray[np.int64]:  # [chunks, 2]: first row, number of rows
+    """Cuts the sequences' rows into chunks that share their keys: of 32 where all threads find work, else of 16."""
+    num_chunks = int((-(-counts // (2 * ROWS))).sum())
+    chunk_rows = 2 * ROWS if num_chunks * num_kv_heads >= 6 * num_threads else ROWS
+    firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    chunks = [
+        (start, min(chunk_rows, last - start))
+        for first, last in zip(firsts[:-1].tolist(), firsts[1:].tolist(), strict=True)
+        for start in range(first, last, chunk_rows)
+    ]
+    return np.array(chunks, np.int64).reshape(-1, 2)
+
+
+@compiled()
+def scratch_floats(group, head_dim):  # type: ignore[no-untyped-def]
+    """How much memory a thread needs for `attend_chunks`."""
+    num_tiles = 2 * group
+    tile = TILE_BYTES // 4
+    return (
+        num_tiles * ROWS * (head_dim + 1 + LANES)  # outputs, tops, sums
+        + num_tiles * (head_dim // COLUMNS) * 2 * tile  # queries
+        + PIECE_BLOCKS * (head_dim // COLUMNS) * tile  # keys
+        + PIECE_BLOCKS // 2 * (head_dim // LANES) * tile  # values
+        + ROWS * PIECE_TOKENS  # scores
+        + PIECE_TOKENS // COLUMNS * 2 * tile  # weights
+    )
+
+
+@compiled()
+def attend_chunks(  # type: ignore[no-untyped-def]
+    head_dim,  # literal, as is the next
+    terms,
+    counters,
+    stage,
+    chunks,  # [chunks, 2] of plan_chunks
+    group,  # query heads for each key head
+    num_kv_heads,
+    query,  # [M, at least H D] float32, scaled by log2(e) / sqrt(D)
+    positions,  # [M] int64
+    keys,  # address of the layer's keys in block 0
+    values,
+    block_stride,  # bytes
+    block_tables,  # [S, max_blocks] int32
+    table_rows,  # [M] int64
+    window,  # tokens that a row sees, itself included; 0 for all
+    scratch,  # of this thread, float32 [scratch_floats], on a cache line
+    output,  # address of activations [M / 16, H D / 32, …]
+):
+    """softmax(Q K^T) V of every row over its context up to itself, shared among the threads."""
+    literally(head_dim)
+    literally(terms)
+    num_parts = num_parts_of(terms)
+    num_columns = group * num_kv_heads * head_dim
+    key_steps, value_tiles = head_dim // COLUMNS, head_dim // LANES
+    tile_bytes = np.uint64(TILE_BYTES)
+    head_bytes = np.uint64(2 * head_dim * BLOCK_SIZE)
+    most_tiles = 2 * group
+    outputs_at = np.uint64(scratch.ctypes.data)
+    queries_at = outputs_at + np.uint64(4 * most_tiles * ROWS * head_dim)
+    keys_at = queries_at + np.uint64(most_tiles * key_steps * num_parts) * tile_bytes
+    values_at = keys_at + np.uint64(PIECE_BLOCKS * key_steps) * tile_bytes
+    scores_at = values_at + np.uint64(PIECE_BLOCKS // 2 * value_tiles) * tile_bytes
+    weights_at = scores_at + np.uint64(ROWS * SCORE_BYTES)
+    sums_at = weights_at + np.uint64(PIECE_TOKENS // COLUMNS * num_parts) * tile_bytes
+    tops_at = sums_at + np.uint64(most_tiles * ROWS * ROW_BYTES)
+    outputs = scratch[: most_tiles * ROWS * head_dim].reshape(most_tiles, ROWS, head_dim)
+    tops_start = np.int64(tops_at - outputs_at) // 4
+    tops = scratch[tops_start : tops_start + most_tiles * ROWS]
+    sums_start = np.int64(sums_at - outputs_at) // 4
+    sums = scratch[sums_start : sums_start + most_tiles * ROWS * LANES].reshape(most_tiles, ROWS, LANES)
+    nothing = np.zeros(head_dim, np.float32)
+    query_bytes = np.uint64(ROWS * 4 * head_dim)
+
+    for item in items(counters, stage, chunks.shape[0] * num_kv_heads, 1):
+        # The last chunks see most: they come first, so that threads end together.
+        chunk, kv_head = chunks.shape[0] - 1 - item // num_kv_heads, item % num_kv_heads
+        first_row, num_rows = chunks[chunk, 0], chunks[chunk, 1]
+        num_row_tiles = (num_rows + ROWS - 1) // ROWS
+        num_tiles = group * num_row_tiles
+        first_position = positions[first_row]
+        last_position = first_position + num_rows - 1
+        block_ids = block_tables[table_rows[first_row]]
+        for tile in range(num_tiles):
+            head, row_tile = tile // num_row_tiles, tile % num_row_tiles
+            start = (kv_head * group + head) * head_dim
+            tile_at = queries_at + np.uint64(tile * key_steps * num_parts) * tile_bytes
+            for i in range(ROWS):
+                row = row_tile * ROWS + i
+                if row < num_rows:
+                    store_row(terms, query[first_row + row, start : start + head_dim], tile_at, head_dim, i)
+                else:
+                    store_row(terms, nothing, tile_at, head_dim, i)
+        tops[:] = np.float32(LEAST)
+        sums[:] = np.float32(0.0)
+        outputs[:] = np.float32(0.0)
+
+        first_seen = max(0, first_position + 1 - window) if window else 0
+        for piece in range(first_seen // PIECE_TOKENS, last_position // PIECE_TOKENS + 1):
+            piece_start = piece * PIECE_TOKENS
+            first_block = piece * PIECE_BLOCKS
+            num_blocks = min(PIECE_BLOCKS, last_position // BLOCK_SIZE + 1 - first_block)
+            for i in range(num_blocks):
+                block_at = np.uint64(block_ids[first_block + i]) * block_stride + np.uint64(kv_head) * head_bytes
+                _weave_keys(head_dim, keys + block_at, keys_at + np.uint64(i * key_steps) * tile_bytes)
+                target = values_at + np.uint64(i // 2 * value_tiles) * tile_bytes + np.uint64(i % 2 * (TILE_BYTES // 2))
+                num_tokens = min(BLOCK_SIZE, last_position + 1 - (first_block + i) * BLOCK_SIZE)
+                _weave_values(head_dim, values + block_at, np.uint64(num_tokens), target)
+            if num_blocks % 2:
+                target = values_at + np.uint64(num_blocks // 2 * value_tiles) * tile_bytes + np.uint64(TILE_BYTES // 2)
+                _weave_values(head_dim, values, np.uint64(0), target)
+            num_steps = np.uint64((num_blocks + 1) // 2)
+            num_quads = np.uint64((num_blocks + 3) // 4)
+            for tile in range(num_tiles):
+                row_position = first_position + tile % num_row_tiles * ROWS
+                num_seen = row_position + 1 - piece_start
+                if num_seen + ROWS <= 0:
+                    continue
+                hidden = row_position + 1 - window - piece_start if window else -PIECE_TOKENS
+                queries = queries_at + np.uint64(tile * key_steps * num_parts) * tile_bytes
+                tile_tops = tops_at + np.uint64(4 * ROWS * tile)
+                tile_sums = sums_at + np.uint64(ROWS * ROW_BYTES * tile)
+                tile_output = outputs_at + np.uint64(tile) * query_bytes
+                _scores(head_dim, terms, queries, keys_at, num_quads, scores_at)
+                if num_seen < PIECE_TOKENS or hidden + ROWS > 0:
+                    _soften(head_dim, terms, 1, scores_at, np.uint64(2) * num_steps, hidden, num_seen, tile_tops,
+                            tile_sums, tile_output, weights_at)  # fmt: skip
+                else:
+                    _soften(head_dim, terms, 0, scores_at, np.uint64(2) * num_steps, hidden, num_seen, tile_tops,
+                            tile_sums, tile_output, weights_at)  # fmt: skip
+                _add_values(head_dim, terms, weights_at, values_at, num_steps, tile_output)
+
+        for tile in range(num_tiles):
+            head, row_tile = tile // num_row_tiles, tile % num_row_tiles
+            column_step = np.uint64((kv_head * group + head) * key_steps * num_parts) * tile_bytes
+            for i in range(min(ROWS, num_rows - row_tile * ROWS)):
+                total = np.float32(0.0)
+                for lane in range(LANES):
+                    total += sums[tile, i, lane]
+                outputs[tile, i] *= np.float32(1.0) / total
+                row = first_row + row_tile * ROWS + i
+                place = row_address(terms, output, num_columns, row) + column_step
+                store_values(terms, outputs[tile, i], place)

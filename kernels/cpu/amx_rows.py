@@ -1,0 +1,81 @@
+"""Attention by matrix tiles on its own, as the tiled step computes it inside."""
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import amx
+from .amx import COLUMNS, ROWS
+from .amx_attention import attend_chunks, plan_chunks, scratch_floats
+from .amx_linear import tiles_for
+from .arrays import address, stride_bytes
+from .simd import SOURCE_STAMP, compiled
+from .team import default_threads, shared_team
+from .work_sharing import new_counters
+
+LOG2_E = 1.4426950408889634
+
+
+@cache
+def _compile(head_dim: int, terms: int) -> Callable[..., None]:
+    stamp = SOURCE_STAMP
+
+    @compiled(cache=True)
+    def attend(  # type: ignore[no-untyped-def]
+        counters, shapes, chunks, group, num_kv_heads, query, positions, keys, values, block_stride, block_tables,
+        table_rows, window, output
+    ):  # fmt: skip
+        _ = stamp
+        amx.configure(np.uint64(shapes.ctypes.data))
+        scratch = amx.aligned_floats(scratch_floats(group, head_dim))
+        attend_chunks(head_dim, terms, counters, 0, chunks, group, num_kv_heads, query, positions, keys, values,
+                      block_stride, block_tables, table_rows, window, scratch,
+                      np.uint64(output.ctypes.data))  # fmt: skip
+        amx.release()
+
+    return attend
+
+
+def attention_prefill(
+    query: Tensor,  # [T, H, D] float32 or bfloat16
+    key_cache: Tensor,  # [N, K, D, 16] bfloat16
+    value_cache: Tensor,  # [N, K, 16, D] bfloat16
+    block_tables: Tensor,  # [S, max_blocks] int32
+    context_lens: Tensor,  # [S] int32
+    cu_seqlens_q: Tensor,  # [S + 1] int32
+    scale: float,
+    window: int | None,
+    terms: int,
+) -> Tensor:  # [T, H, D] float32
+    """softmax(Q Kᵀ · scale + mask) V, causal, the mask aligned to the end of each context."""
+    num_rows, num_heads, head_dim = query.shape
+    num_kv_heads = key_cache.shape[1]
+    counts = np.diff(cu_seqlens_q.numpy()).astype(np.int64)
+    lasts = np.cumsum(counts)
+    table_rows = np.repeat(np.arange(len(counts)), counts)
+    positions = context_lens.numpy().astype(np.int64)[table_rows] - lasts[table_rows] + np.arange(num_rows)
+    output = tiles_for(num_rows, num_heads * head_dim, terms)
+    shared_team().run(
+        _compile(head_dim, terms),
+        new_counters(1),
+        amx.tile_shapes(),
+        plan_chunks(counts, num_kv_heads, default_threads()),
+        num_heads // num_kv_heads,
+        num_kv_heads,
+        (query.reshape(num_rows, -1).float() * (scale * LOG2_E)).numpy(),
+        positions,
+        address(key_cache),
+        address(value_cache),
+        stride_bytes(key_cache, 0),
+        block_tables.numpy(),
+        table_rows,
+        window or 0,
+        output,
+    )
+    tiles = torch.from_numpy(output).view(torch.bfloat16)
+    shape = (-1, num_heads * head_dim // COLUMNS, amx.parts(terms), ROWS, COLUMNS)
+    rows = tiles.view(shape).float().sum(2).transpose(1, 2).reshape(-1, num_heads, head_dim)
+    return rows[:num_rows]

@@ -1,0 +1,147 @@
+"""The whole forward pass of a decoder with packed weights for many rows, by matrix tiles, as one compiled call.
+
+What packed_step.py does for a few rows, with the same weights and blocks. Activations go from one product to the next
+as tiles of bfloat16; a row's gates and ups never leave the core's cache. `terms` says how exactly (amx.py).
+"""
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from . import amx
+from .amx import COLUMNS, ROWS, TILE_BYTES
+from .amx_attention import attend_chunks, scratch_floats
+from .amx_linear import STRIP, gated_linear, linear, num_parts_of, store_row
+from .packed_linear import linear as packed_linear
+from .packed_linear import quantise_row
+from .paged_attention import attend_rows
+from .rows import norm_row, prepare_heads
+from .simd import SOURCE_STAMP, compiled
+from .work_sharing import items
+
+STAGES_PER_LAYER = 11
+FINAL_STAGES = 2
+LOG2_E = np.float32(1.4426950408889634)  # scores are powers of 2 here
+
+
+def num_stages(num_layers: int) -> int:
+    """Rows of counters that a step needs."""
+    return STAGES_PER_LAYER * num_layers + FINAL_STAGES
+
+
+@cache
+def compile_step(
+    head_dim: int, group: int, at_once: int, kind: int, bits: int, head_bits: int, levels: int, terms: int
+) -> Callable[..., None]:
+    """The step for one model shape, as `packed_step.compile_step`."""
+
+    stamp = SOURCE_STAMP
+
+    @compiled(cache=True)
+    def step(  # type: ignore[no-untyped-def]
+        counters,  # [stages, ROW], a fresh one for every step
+        total,  # [M, W] float32: embeddings in, residual sum out
+        positions,  # [M] int64
+        slots,  # [M] int64
+        table_rows,  # [M] int64, the row of block_tables that each token reads
+        block_tables,  # [S, max_blocks] int32
+        context_lens,  # [M] int64
+        num_decodes,  # rows at the front that are sequences of their own
+        piece_starts,  # [L or 1, num_decodes + 1] int64, count_pieces of each layer's window
+        chunks,  # [chunks, 2] of plan_chunks, of the other rows
+        num_blocks,  # of rows: int64 [4], count_blocks of each product
+        logits_rows,  # [R] int64
+        logits,  # [R, padded vocabulary] float32
+        num_kv_heads,
+        weights,  # packed qkv, output, gate_up, down: each uint8 [L, tiles, groups, bytes]
+        biases,  # the same four: each float32 [L, padded rows] or [L, 0]
+        norms,  # attention, mlp: float32 [L, W]; query, key: float32 [L, D] or [L, 0]
+        final_norm,  # [W] float32
+        head,  # packed [tiles, groups, bytes]
+        windows,  # [L] int64, 0 without one
+        ropes,  # [L] bool
+        cos,  # [positions, D / 2] float32
+        sin,
+        eps,
+        scale,
+        cache_address,
+        layer_stride,  # bytes
+        block_stride,
+        value_offset,  # bytes from a block's keys to its values
+        shapes,  # amx.tile_shapes
+        activations,  # scratch tiles [M / 16, W / 32, …]
+        attended,  # scratch tiles [M / 16, H D / 32, …]
+        gated,  # scratch tiles [M / 16, I / 32, …]
+        qkv,  # scratch float32 [padded M, padded (H + 2 K) D]
+        narrow,  # scratch float32 [padded M, padded W], zeros at first
+        quants,  # scratch int8 [R, levels, W], as are the next two for the head
+        scales,  # scratch float32 [R, W / 32]
+        sums,
+        decoded,  # scratch float32 [num_decodes, H D]
+        parts,  # scratch float32 [pieces, H, PART_HEADER + D]
+    ):
+        _ = stamp
+        num_rows, width = total.shape
+        num_layers = weights[0].shape[0]
+        num_heads = group * num_kv_heads
+        query_width = num_heads * head_dim
+        activations_at, attended_at = np.uint64(activations.ctypes.data), np.uint64(attended.ctypes.data)
+        gated_at = np.uint64(gated.ctypes.data)
+        widest_groups = max(width, query_width, 16 * weights[2].shape[1] // 2) // COLUMNS
+        strip_weights = amx.aligned_floats(widest_groups * STRIP * num_parts_of(terms) * TILE_BYTES // 4)
+        strip = amx.aligned_floats(2 * ROWS * 2 * ROWS).reshape(2 * ROWS, 2 * ROWS)
+        attention_scratch = amx.aligned_floats(scratch_floats(group, head_dim))
+        activation = np.empty(width, np.float32)
+        amx.configure(np.uint64(shapes.ctypes.data))
+        for layer in range(num_layers):
+            stage = STAGES_PER_LAYER * layer
+            keys = cache_address + np.uint64(layer) * layer_stride
+            values = keys + value_offset
+
+            for row in items(counters, stage, num_rows, ROWS):
+                norm_row(0, 0, total[row], narrow[row], norms[0][layer], activation, eps)
+                store_row(terms, activation, activations_at, width, row)
+
+            linear(terms, bits, counters, stage + 1, num_blocks[0], weights[0][layer], biases[0][layer],
+                   activations_at, num_rows, strip_weights, qkv)  # fmt: skip
+
+            for row in items(counters, stage + 2, num_rows, ROWS):
+                prepare_heads(kind, head_dim, qkv[row], num_heads, num_kv_heads, norms[2][layer], norms[3][layer],
+                              eps, ropes[layer], cos[positions[row]], sin[positions[row]],
+                              scale if row < num_decodes else scale * LOG2_E,
+                              keys, values, block_stride, slots[row])  # fmt: skip
+
+            if num_decodes:
+                starts = piece_starts[min(layer, piece_starts.shape[0] - 1)]
+                attend_rows(head_dim, group, at_once, kind, counters, stage + 3, qkv, keys, values, block_stride,
+                            block_tables, table_rows, context_lens, windows[layer], starts, parts, decoded)  # fmt: skip
+            attend_chunks(head_dim, terms, counters, stage + 5, chunks, group, num_kv_heads, qkv, positions, keys,
+                          values, block_stride, block_tables, table_rows, windows[layer], attention_scratch,
+                          attended_at)  # fmt: skip
+            for row in items(counters, stage + 6, num_decodes, 1):
+                store_row(terms, decoded[row], attended_at, query_width, row)
+
+            linear(terms, bits, counters, stage + 7, num_blocks[1], weights[1][layer], biases[1][layer], attended_at,
+                   num_rows, strip_weights, narrow)  # fmt: skip
+
+            for row in items(counters, stage + 8, num_rows, ROWS):
+                norm_row(0, 0, total[row], narrow[row], norms[1][layer], activation, eps)
+                store_row(terms, activation, activations_at, width, row)
+
+            gated_linear(terms, bits, counters, stage + 9, num_blocks[2], weights[2][layer], biases[2][layer],
+                         activations_at, num_rows, strip_weights, strip, gated_at)  # fmt: skip
+
+            linear(terms, bits, counters, stage + 10, num_blocks[3], weights[3][layer], biases[3][layer], gated_at,
+                   num_rows, strip_weights, narrow)  # fmt: skip
+        amx.release()
+
+        stage = STAGES_PER_LAYER * num_layers
+        num_logits = logits_rows.shape[0]
+        for item in items(counters, stage, num_logits, 1):
+            row = logits_rows[item]
+            norm_row(0, 0, total[row], narrow[row], final_norm, activation, eps)
+            quantise_row(levels, activation, quants[item], scales[item], sums[item])
+        packed_linear(head_bits, levels, counters, stage + 1, head, activation[:0], quants, scales, sums, logits)
+
+    return step
