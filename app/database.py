@@ -10,21 +10,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from sqlite_utils import Database
-
 from .errors import DiskFull, StoreBusy, StoreDamaged, StoreTooNew, StoreUnavailable
-from .migrations import SCHEMA_VERSION, migrations, schema_version
+
+# The number of the last function in migrations.py, and the name under which a database keeps those that it has had.
+SCHEMA_VERSION = 3
+MIGRATION_SET = "paged-chat"
 
 IN_MEMORY: Literal[":memory:"] = ":memory:"
 StorePath = Path | Literal[":memory:"]
 
 BUSY_TIMEOUT_S = 10.0
-# Tables that are STRICT.
+# The first with STRICT tables.
 OLDEST_SQLITE = (3, 37, 0)
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 
 
-def open_database(path: StorePath) -> Database:
+def open_database(path: StorePath) -> sqlite3.Connection:
     """The database at a path, made where there is none, of the current schema; an older one is backed up first.
 
     Raises StoreTooNew, StoreDamaged, StoreBusy, DiskFull or StoreUnavailable; of the first two nothing was written.
@@ -38,16 +39,16 @@ def open_database(path: StorePath) -> Database:
         if path != IN_MEMORY:
             _make_private(path)
             _refuse_what_isnt_ours(path)
-        db = _wrap(connect(path))
+        connection = connect(path)
         try:
-            # FULL: a message that was saved survives a power cut too, for one fsync a commit.
-            for pragma in ("journal_mode = WAL", "synchronous = FULL"):
-                db.execute(f"PRAGMA {pragma}")
-            _migrate(db, path)
+            connection.execute("PRAGMA journal_mode = WAL")
+            # A message that was saved survives a power cut too, for one fsync a commit.
+            connection.execute("PRAGMA synchronous = FULL")
+            _migrate(connection, path)
         except BaseException:
-            db.close()
+            connection.close()
             raise
-        return db
+        return connection
 
 
 def connect(path: StorePath, *, mode: str = "rw") -> sqlite3.Connection:
@@ -64,19 +65,30 @@ def connect(path: StorePath, *, mode: str = "rw") -> sqlite3.Connection:
     return connection
 
 
+def schema_version(connection: sqlite3.Connection) -> int:
+    """The number of the newest migration that a database has had, one of a later version of this program too.
+
+    0 is a database without any of our tables.
+    """
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = '_sqlite_migrations'").fetchone():
+        return 0
+    applied = connection.execute("SELECT name FROM _sqlite_migrations WHERE migration_set = ?", (MIGRATION_SET,))
+    return max((int(name[1:4]) for (name,) in applied), default=0)
+
+
 @contextmanager
-def write_transaction(db: Database) -> Iterator[None]:
+def write_transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Commits what is done inside, or nothing of it.
 
-    It has the write lock from the start. One that reads first and asks for the lock later, as the outermost
+    It has the write lock from the start. One that reads first and asks for the lock later, as sqlite-utils' outermost
     `db.atomic()` does, fails without waiting where another process wrote in between.
     """
-    db.execute("BEGIN IMMEDIATE")
+    connection.execute("BEGIN IMMEDIATE")
     try:
         yield
-        db.commit()
+        connection.commit()
     except BaseException:
-        db.rollback()
+        connection.rollback()
         raise
 
 
@@ -121,11 +133,6 @@ def backups_folder(path: Path) -> Path:
     return path.parent / "backups"
 
 
-def _wrap(connection: sqlite3.Connection) -> Database:
-    # Plugins of sqlite-utils that a person installed for other ends have no business with chats.
-    return Database(connection, execute_plugins=False)
-
-
 def _make_private(path: Path) -> None:
     """The folder and the file, for nobody else to read, where they are new."""
     path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
@@ -138,41 +145,38 @@ def _refuse_what_isnt_ours(path: Path) -> None:
     # What a killed process left in its log may be the very migration that makes the database too new. To read that, the
     # log's index is needed; both are there already then.
     has_log = path.with_name(f"{path.name}-wal").exists()
-    db = _wrap(connect(path, mode="ro" if has_log else "ro&immutable=1"))
-    try:
-        version = schema_version(db)
+    with closing(connect(path, mode="ro" if has_log else "ro&immutable=1")) as connection:
+        version = schema_version(connection)
         if version > SCHEMA_VERSION:
             raise StoreTooNew(
                 f"{path} was written by a newer version of paged-chat: its schema is {version}, this version knows "
                 f"{SCHEMA_VERSION}; nothing was changed: update paged-chat, or give another folder with --home"
             )
-        if version == 0 and db.table_names():
+        if version == 0 and connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
             raise StoreDamaged(f"{path} is a database, but not one of paged-chat; nothing was changed: move it away")
-    finally:
-        db.close()
 
 
-def _migrate(db: Database, path: StorePath) -> None:
-    if schema_version(db) == SCHEMA_VERSION:
+def _migrate(connection: sqlite3.Connection, path: StorePath) -> None:
+    if schema_version(connection) == SCHEMA_VERSION:
         return
-    # Two processes may find the same old schema; the second waits here and finds it migrated.
-    with write_transaction(db):
-        version = schema_version(db)
+    # Only now: sqlite-utils imports pandas where that is installed, which takes longer than all else.
+    from .migrations import migrate
+
+    # Two processes may find the same old schema; the second one waits here and then finds the new one.
+    with write_transaction(connection):
+        version = schema_version(connection)
         if path != IN_MEMORY and 0 < version < SCHEMA_VERSION:
             _back_up(path, version)
-        if version < SCHEMA_VERSION:
-            migrations.apply(db)
+        migrate(connection)
 
 
-def _back_up(path: Path, version: int) -> Path:
+def _back_up(path: Path, version: int) -> None:
     folder = backups_folder(path)
     folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
-    name = f"{path.stem}-schema-{version}-{datetime.now(UTC):%Y%m%dT%H%M%S}{path.suffix}"
-    backup = folder / name
-    unfinished = folder / f"{name}.unfinished"
+    backup = folder / f"{path.stem}-schema-{version}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}{path.suffix}"
+    unfinished = backup.with_suffix(".unfinished")
     _make_private(unfinished)
     # A connection of its own: the one that migrates is in a transaction, and this one sees what was committed before.
-    with closing(connect(path, mode="ro")) as source, closing(connect(unfinished)) as target:
-        source.backup(target)
+    with closing(connect(path, mode="ro")) as source, closing(connect(unfinished)) as copy:
+        source.backup(copy)
     unfinished.replace(backup)
-    return backup

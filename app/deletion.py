@@ -79,7 +79,17 @@ def purge(connection: Connection, *, of: str) -> None:
     for (deleter,) in deleters:
         if deleter == of or not is_alive(deleter):
             connection.execute("DELETE FROM chats WHERE deleted_by = ?", (deleter,))
-            connection.execute("DELETE FROM messages WHERE deleted_with IS NOT NULL AND deleted_by = ?", (deleter,))
+            # What was deleted below it before, perhaps by a store that still lives, can't be brought back without it.
+            connection.execute(
+                """
+                WITH RECURSIVE gone (id) AS (
+                    SELECT id FROM messages WHERE deleted_with IS NOT NULL AND deleted_by = ?
+                    UNION SELECT messages.id FROM messages JOIN gone ON messages.parent_id = gone.id
+                )
+                DELETE FROM messages WHERE id IN gone
+                """,
+                (deleter,),
+            )
 
 
 def _leaf_beside(tree: MessageTree, message_id: int) -> int | None:

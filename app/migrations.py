@@ -9,19 +9,22 @@ Times are whole microseconds since 1970, UTC. Lists and sampling parameters are 
 
 from __future__ import annotations
 
+from sqlite3 import Connection
+
 from sqlite_utils import Database, Migrations
 
-# The name under which a database remembers which of these it has had.
-MIGRATION_SET = "paged-chat"
+from .database import MIGRATION_SET
+
 migrations = Migrations(MIGRATION_SET)
 
 
-def schema_version(db: Database) -> int:
-    """The number of the newest migration that a database has had, one of a later version of this program too.
+def migrate(connection: Connection, *, stop_before: str | None = None) -> None:
+    """Applies the functions below that a database hasn't had, in the transaction that is open.
 
-    0 is a database without any of our tables. Reads only.
+    stop_before: the name of the first one not to apply.
     """
-    return max((int(applied.name.split("_")[0][1:]) for applied in migrations.applied(db)), default=0)
+    # Plugins of sqlite-utils that a person installed for other ends have no business with chats.
+    migrations.apply(Database(connection, recursive_triggers=False, execute_plugins=False), stop_before=stop_before)
 
 
 @migrations()
@@ -81,7 +84,8 @@ def m001_chats(db: Database) -> None:
             deleted_with INTEGER,
             active_leaf_before INTEGER,
             token_ids BLOB,
-            CHECK (parent_id < id)
+            CHECK (parent_id < id),
+            CHECK (status <> 'draft' OR writer IS NOT NULL)
         ) STRICT
         """,
         "CREATE INDEX messages_by_chat ON messages (chat_id)",
@@ -169,6 +173,3 @@ def m003_presets(db: Database) -> None:
     """System prompts and sampling settings that a person keeps under a name."""
     db.execute("CREATE TABLE system_prompts (name TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT")
     db.execute("CREATE TABLE sampling_presets (name TEXT PRIMARY KEY, sampling TEXT NOT NULL) STRICT")
-
-
-SCHEMA_VERSION = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from queue import Empty, LifoQueue
 from sqlite3 import Connection
+from threading import Lock
 
 from .database import connect, errors_in_words
 from .errors import StoreUnavailable
@@ -19,7 +19,8 @@ class Readers:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._idle: LifoQueue[Connection] = LifoQueue()
+        self._lock = Lock()
+        self._idle: list[Connection] = []
         self._is_closed = False
 
     @contextmanager
@@ -31,32 +32,29 @@ class Readers:
                 connection.execute("BEGIN")
                 yield connection
             finally:
-                connection.execute("ROLLBACK")
+                connection.rollback()
                 self._give_back(connection)
 
     def close(self) -> None:
         """Closes what is idle now, and what is in use once it is given back."""
-        self._is_closed = True
-        while (connection := self._next_idle()) is not None:
-            connection.close()
+        with self._lock:
+            self._is_closed = True
+            while self._idle:
+                self._idle.pop().close()
 
     def _take(self) -> Connection:
-        if self._is_closed:
-            raise StoreUnavailable(f"the chats in {self._path} are closed already")
-        connection = self._next_idle()
-        if connection is None:
-            connection = connect(self._path)
-            connection.execute("PRAGMA query_only = ON")
+        with self._lock:
+            if self._is_closed:
+                raise StoreUnavailable(f"the chats in {self._path} are closed already")
+            if self._idle:
+                return self._idle.pop()
+        connection = connect(self._path)
+        connection.execute("PRAGMA query_only = ON")
         return connection
 
     def _give_back(self, connection: Connection) -> None:
-        if self._is_closed or self._idle.qsize() >= MAX_IDLE:
-            connection.close()
-        else:
-            self._idle.put(connection)
-
-    def _next_idle(self) -> Connection | None:
-        try:
-            return self._idle.get_nowait()
-        except Empty:
-            return None
+        with self._lock:
+            if self._is_closed or len(self._idle) == MAX_IDLE:
+                connection.close()
+            else:
+                self._idle.append(connection)

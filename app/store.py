@@ -64,9 +64,9 @@ class Store:
         with suppress(PagedChatError):
             self._write(lambda db: drafts.stop_all_of(db, self._id))
             self.purge_deleted()
-        self._writer.close()
         if self._readers is not None:
             self._readers.close()
+        self._writer.close()
 
     def __enter__(self) -> Self:
         return self

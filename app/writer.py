@@ -22,7 +22,7 @@ class Writer:
     def __init__(self, path: StorePath) -> None:
         """Opens, makes or migrates the database; raises what `open_database` raises."""
         self._path = path
-        self._db = open_database(path)
+        self._connection = open_database(path)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="chats-writer")
 
     def run(self, write: Callable[[Connection], Result]) -> Result:
@@ -39,8 +39,8 @@ class Writer:
     def close(self) -> None:
         """Ends what was asked for before and lets go of the file; a second call does nothing."""
         self._thread.shutdown(wait=True)
-        self._db.close()
+        self._connection.close()
 
     def _transaction(self, write: Callable[[Connection], Result]) -> Result:
-        with errors_in_words(self._path), write_transaction(self._db):
-            return write(self._db.conn)
+        with errors_in_words(self._path), write_transaction(self._connection):
+            return write(self._connection)
