@@ -1,0 +1,121 @@
+"""Reads chats from a file of any format we know, which its content tells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from ..errors import ImportRefused
+from ..imported_chat import ImportedChat
+from . import own_json
+from .archive import MAGIC, conversation_files
+from .chatgpt import chat_from_conversation
+from .fields import Fields
+from .json_source import JsonSource
+from .markdown_reader import MarkdownReader
+from .role_lists import chat_from_messages, chat_from_object
+
+KNOWN = (
+    "paged-chat reads its own JSON and Markdown, ChatGPT's conversations.json (or the zip it comes in), and lists of "
+    "messages with role and content"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChats:
+    """The chats of a file, and how many of which things in it a chat can't hold: {"tool messages": 3}."""
+
+    chats: tuple[ImportedChat, ...]
+    left_out: Counter[str]
+
+
+def read_file(path: Path) -> ReadChats:
+    """Raises ImportRefused, with the file's name and the place of the fault."""
+    try:
+        with path.open("rb") as stream:
+            return read_stream(stream, path.name)
+    except OSError as error:
+        raise ImportRefused(f"{path}: can't be read: {error.strerror}") from error
+
+
+def read_stream(stream: BufferedReader, name: str) -> ReadChats:
+    """As `read_file`, of what is open already."""
+    left_out = Counter[str]()
+    begin = stream.peek(4)
+    if begin.startswith(MAGIC):
+        if not stream.seekable():
+            raise ImportRefused(f"{name}: a zip can be read from a file only")
+        sources = conversation_files(stream, name)
+        chats = [chat for source in sources for chat in _json_chats(source, left_out)]
+    elif begin.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
+        chats = list(MarkdownReader(stream, name).chats())
+    else:
+        chats = list(_json_chats(JsonSource(stream, name), left_out))
+    return ReadChats(tuple(chats), left_out)
+
+
+def _json_chats(source: JsonSource, left_out: Counter[str]) -> Iterator[ImportedChat]:
+    now = datetime.now(UTC)
+    match source.peek():
+        case "[":
+            yield from _chats_of_list(source, left_out, now)
+            source.expect_end()
+        case "{":
+            yield from _chats_of_objects(source, left_out, now)
+        case "":
+            source.refuse("the file is empty")
+        case _:
+            source.refuse(f"not a format of chats: {KNOWN}")
+
+
+def _chats_of_list(source: JsonSource, left_out: Counter[str], now: datetime) -> Iterator[ImportedChat]:
+    messages: list[Fields] = []  # where the list is itself a chat
+    for index in source.items():
+        value = source.value()
+        place = f"[{index}]"
+        if messages or (index == 0 and isinstance(value, dict) and "role" in value):
+            messages.append(Fields(value, source.name, place))
+            continue
+        if isinstance(value, list):
+            numbered = Fields({place: value}, source.name, "")
+            yield chat_from_messages(numbered.each(place), left_out, now)
+        else:
+            yield _chat_of_object(Fields(value, source.name, place), left_out, now)
+    if messages:
+        yield chat_from_messages(messages, left_out, now)
+
+
+def _chats_of_objects(source: JsonSource, left_out: Counter[str], now: datetime) -> Iterator[ImportedChat]:
+    """Our export, or a chat that is an object, or one such chat on each line."""
+    are_several = False
+    while source.peek():
+        line = source.line
+        members: dict[str, Any] = {}
+        are_read = False
+        for key in source.members():
+            if key == "chats" and own_json.is_own(members) and source.peek() == "[":
+                yield from own_json.read_chats(source, members)
+                are_read = True
+            else:
+                members[key] = source.value()
+        if own_json.is_own(members):
+            source.expect_end()
+            if not are_read:
+                yield from own_json.chats_from(members, source.name)
+            return
+        are_several = are_several or source.peek() != ""
+        name = f"{source.name}: line {line}" if are_several else source.name
+        yield _chat_of_object(Fields(members, name, ""), left_out, now)
+
+
+def _chat_of_object(fields: Fields, left_out: Counter[str], now: datetime) -> ImportedChat:
+    if "mapping" in fields:
+        return chat_from_conversation(fields, left_out, now)
+    if "messages" in fields:
+        return chat_from_object(fields, left_out, now)
+    return fields.refuse(None, f"isn't a chat: {KNOWN}")
