@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from .errors import AttachmentRefused
 
 MAX_ATTACHMENT_BYTES = 1_000_000
+
+# What a text file of any language doesn't hold; tab, line feed, form feed, carriage return and escape are harmless.
+_BINARY = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_FENCE = re.compile("^ {0,3}(`{3,})", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +26,42 @@ class Attachment:
 
 def read_attachment(path: Path) -> Attachment:
     """Raises AttachmentRefused for a file that can't be read, isn't text, is empty, or is too large."""
-    raise NotImplementedError
+    try:
+        if path.stat().st_size > MAX_ATTACHMENT_BYTES:
+            raise _too_large(path.name, path.stat().st_size)
+        return attachment_from_bytes(path.name, path.read_bytes())
+    except OSError as error:
+        raise AttachmentRefused(f"{path} can't be read: {error.strerror or error}") from error
 
 
 def attachment_from_bytes(name: str, content: bytes) -> Attachment:
     """Raises AttachmentRefused as `read_attachment` does; `name` may be a path, of which the last part counts."""
-    raise NotImplementedError
+    name = PureWindowsPath(PurePosixPath(name).name).name or "file"
+    if len(content) > MAX_ATTACHMENT_BYTES:
+        raise _too_large(name, len(content))
+    encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise AttachmentRefused(f"{name} isn't text in UTF-8: save it as such, or paste what matters") from error
+    if _BINARY.search(text):
+        raise AttachmentRefused(f"{name} isn't a text file: only text can be attached")
+    if not text.strip():
+        raise AttachmentRefused(f"{name} is empty")
+    return Attachment(name, text.replace("\r\n", "\n"))
 
 
 def with_attachments(text: str, attachments: Sequence[Attachment]) -> str:
     """The message as it is stored and sent: each file under its name in a fence that it can't close, then the text."""
-    raise NotImplementedError
+    parts = []
+    for attachment in attachments:
+        fence = "`" * max([3, *(len(found) + 1 for found in _FENCE.findall(attachment.text))])
+        parts.append(f"File {attachment.name}:\n{fence}\n{attachment.text.rstrip()}\n{fence}")
+    return "\n\n".join([*parts, text] if text else parts)
+
+
+def _too_large(name: str, num_bytes: int) -> AttachmentRefused:
+    return AttachmentRefused(
+        f"{name} has {num_bytes:,} bytes, and at most {MAX_ATTACHMENT_BYTES:,} can be attached: paste the part that "
+        f"matters"
+    )

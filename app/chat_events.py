@@ -17,7 +17,8 @@ class ReplyUpdate:
     """A reply as far as it has come.
 
     Always: `text` is whole and ends with `new_text`, and what precedes `new_text` is the text that the same watcher
-    was told before ("" if this is the first it hears of the reply). So a screen may replace or append.
+    was told before. The first update of a reply has all of its text as new. So a screen may replace or append; one
+    that appends begins anew where `new_text` is the whole text.
 
     status: "draft" while it grows; the last update of a reply has another.
     num_generated_tokens: 0 while it waits for the model to load, for its turn, or for its prompt.

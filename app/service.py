@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar
 
 from paged_chat.engine.config import EngineConfig
+from paged_chat.engine.errors import InvalidParameter
+from paged_chat.engine.progress import OnProgress
 from paged_chat.engine.request import SamplingParams
 
-from .attachments import Attachment
+from .attachments import Attachment, with_attachments
+from .background import Background
 from .chat_events import AppEvent, ChatEvent, EngineStatus
-from .chats import Chat, Message, MessageTree
+from .chat_library import DEFAULT_SAMPLING, ChatLibrary, message_not_found
+from .chats import Chat, Message, MessageTree, NewReply, Turn
+from .engine_host import EngineHost, OpenEngine, ServedEngine
+from .errors import EmptyMessage, EngineUnavailable, ReplyRunning
+from .prompts import check_fits, make_prompt
+from .reply_desk import ReplyDesk
+from .running_reply import RunningReply
 from .send_plan import SendPlan
+from .store import Store
+from .stores import Stores
 from .watch import Watcher
+from .watchers import Watchers
 
 if TYPE_CHECKING:
     from paged_chat.engine import Engine
 
-    from .engine_host import OpenEngine
-    from .store import SearchHit, Store, StoreStats, Turn
+ENGINE_CLOSE_S = 0.5
+MAX_SEED = 2**48
 
 Result = TypeVar("Result")
 
 
-class ChatService:
+class ChatService(ChatLibrary):
     """Chats, and the replies that are being written in them.
 
     Every method may be called from any thread and from an event loop: it reads or writes the store, which takes
@@ -35,7 +50,7 @@ class ChatService:
     watching the chat. A message is named by its chat and its id.
 
     Raises, from whatever names a chat or a message: ChatNotFound, MessageNotFound; from whatever writes: StoreBusy,
-    DiskFull, StoreDamaged. All errors derive from PagedChatError and say what to do.
+    DiskFull, StoreDamaged, StoreUnavailable. All errors derive from PagedChatError and say what to do.
     """
 
     def __init__(
@@ -44,7 +59,7 @@ class ChatService:
         open_engine: OpenEngine | None = None,
         *,
         config: EngineConfig | None = None,
-        default_sampling: SamplingParams | None = None,
+        default_sampling: SamplingParams = DEFAULT_SAMPLING,
     ) -> None:
         """Begins to load the model, and marks drafts that a killed process left as stopped.
 
@@ -52,112 +67,75 @@ class ChatService:
         open_engine: makes an engine of a configuration, an AsyncEngine by default; a FakeEngine's `open` in tests.
         default_sampling: what a new chat gets unless it is told otherwise.
         """
-        raise NotImplementedError
+        stores = Stores(store)
+        watchers = Watchers(
+            version_of=lambda chat_id: stores.of(chat_id).version(chat_id),
+            running_in=lambda chat_id: self._desk.running(chat_id),
+        )
+        super().__init__(stores, watchers, default_sampling)
+        store.stop_orphaned_drafts()
+        self._host = EngineHost(open_engine or _open_async_engine, config or EngineConfig(), watchers.engine_changed)
+        self._desk = ReplyDesk(self._host, stores.of, watchers.reply_changed, self._take_saved)
+        self._planning = Background(num_threads=1)
+        self._sending = threading.Lock()  # from the look at a chat's leaf to the draft below it
+        self._is_closed = False
 
     def close(self) -> None:
-        """Stops every reply, saves what there is of it, closes the engine; takes a second at most. Safe twice."""
-        raise NotImplementedError
+        """Stops every reply, saves what there is of it, closes the engine; takes a second or two. Safe twice."""
+        with self._sending:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self._planning.close()
+        self._desk.close()
+        self._watchers.close()
+        self._host.close(ENGINE_CLOSE_S)
+        self._stores.close()
 
-    # Chats
+    def __enter__(self) -> ChatService:
+        return self
 
-    def create_chat(
-        self,
-        *,
-        user: str = "",
-        title: str | None = None,
-        system_prompt: str | None = None,
-        model: str | None = None,
-        sampling: SamplingParams | None = None,
-        tags: Sequence[str] = (),
-        is_temporary: bool = False,
-    ) -> Chat:
-        """A temporary chat lives in memory until it is deleted or the service is closed."""
-        raise NotImplementedError
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-    def chat(self, chat_id: str, user: str | None = None) -> Chat:
-        """With `user` given, somebody else's chat isn't found."""
-        raise NotImplementedError
-
-    def chats(
-        self,
-        *,
-        user: str = "",
-        archived: bool = False,
-        tag: str | None = None,
-        limit: int | None = None,
-        before: datetime | None = None,
-    ) -> list[Chat]:
-        """Pinned first, then newest; temporary ones among them."""
-        raise NotImplementedError
+    # Chats, with what is being written in them
 
     def tree(self, chat_id: str) -> MessageTree:
         """The chat's messages; those that are being written with their text as far as it has come."""
-        raise NotImplementedError
+        # In this order: a reply that ends in between is in the first, or finished in the second.
+        unsaved = self._desk.unsaved(chat_id)
+        tree = self._stores.of(chat_id).tree(chat_id)
+        if not unsaved:
+            return tree
+        return MessageTree(
+            unsaved.get(message.id, message) if message.status == "draft" else message for message in tree
+        )
 
     def message(self, chat_id: str, message_id: int) -> Message:
-        raise NotImplementedError
-
-    def version(self, chat_id: str) -> int:
-        """Counts every change to the chat; costs little."""
-        raise NotImplementedError
-
-    def rename(self, chat_id: str, title: str) -> Chat:
-        raise NotImplementedError
-
-    def update_chat(self, chat_id: str, **changes: Any) -> Chat:
-        """Changes is_pinned, is_archived, tags, system_prompt, model or sampling."""
-        raise NotImplementedError
+        return _find(self.tree(chat_id), message_id)
 
     def delete_chat(self, chat_id: str) -> None:
-        """Stops its replies; `restore_chat` brings it back until the store is closed. A temporary chat is gone."""
-        raise NotImplementedError
-
-    def restore_chat(self, chat_id: str) -> Chat:
-        raise NotImplementedError
-
-    def pick(self, chat_id: str, message_id: int) -> Chat:
-        """Shows the path through this message, from there on by the newest: walks between siblings."""
-        raise NotImplementedError
-
-    def fork(self, chat_id: str, message_id: int) -> Chat:
-        """A new chat that begins with the path up to this message. Raises ReplyRunning for one that still grows."""
-        raise NotImplementedError
+        """Stops its replies; `restore_chat` brings it back, until the program ends."""
+        super().delete_chat(chat_id)
+        self._desk.stop(chat_id)
 
     def delete_message(self, chat_id: str, message_id: int) -> Chat:
-        """Deletes a message and all that follows from it, and stops what is written there; can be undone."""
-        raise NotImplementedError
+        """Deletes a message and all that follows from it, and stops what is written there.
 
-    def restore_message(self, chat_id: str, message_id: int) -> Chat:
-        raise NotImplementedError
+        `restore_message` brings it back, until the program ends.
+        """
+        tree = self._stores.of(chat_id).tree(chat_id)
+        chat = super().delete_message(chat_id, message_id)
+        self._desk.stop(chat_id, tuple(tree.branch(message_id)))
+        return chat
 
-    def search(self, query: str, *, user: str = "", limit: int = 50) -> list[SearchHit]:
-        """Titles and messages of stored chats; temporary ones are in no search."""
-        raise NotImplementedError
+    def fork(self, chat_id: str, message_id: int) -> Chat:
+        """A new chat that begins with the path up to this message; that of a temporary chat is temporary.
 
-    def stats(self, user: str = "") -> StoreStats:
-        raise NotImplementedError
-
-    # Presets
-
-    def system_prompts(self) -> dict[str, str]:
-        """By name, in the names' order."""
-        raise NotImplementedError
-
-    def save_system_prompt(self, name: str, text: str) -> None:
-        raise NotImplementedError
-
-    def delete_system_prompt(self, name: str) -> None:
-        raise NotImplementedError
-
-    def sampling_presets(self) -> dict[str, SamplingParams]:
-        """By name, in the names' order."""
-        raise NotImplementedError
-
-    def save_sampling_preset(self, name: str, sampling: SamplingParams) -> None:
-        raise NotImplementedError
-
-    def delete_sampling_preset(self, name: str) -> None:
-        raise NotImplementedError
+        Raises ReplyRunning for a reply that still grows.
+        """
+        _check_whole(self.message(chat_id, message_id))
+        return super().fork(chat_id, message_id)
 
     # Replies
 
@@ -181,7 +159,11 @@ class ChatService:
         Raises, with nothing stored: EmptyMessage, PromptTooLong, EngineUnavailable (loading failed), ReplyRunning
         (the parent is still being written), InvalidParameter.
         """
-        raise NotImplementedError
+        with self._sending:
+            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            if parent_id is None:
+                parent_id = chat.active_leaf_id
+            return self._ask(chat, tree, parent_id, with_attachments(text, attachments), n, sampling)
 
     def edit(
         self,
@@ -194,7 +176,10 @@ class ChatService:
         attachments: Sequence[Attachment] = (),
     ) -> Turn:
         """Sends another text in the place of a person's message, as its sibling. Raises as `send` does."""
-        raise NotImplementedError
+        with self._sending:
+            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            parent_id = _parent_of_edit(tree, message_id)
+            return self._ask(chat, tree, parent_id, with_attachments(text, attachments), n, sampling)
 
     def retry(
         self, chat_id: str, message_id: int, *, n: int | None = None, sampling: SamplingParams | None = None
@@ -203,29 +188,39 @@ class ChatService:
 
         n: 1 if it is None. Raises as `send` does; a reply that still grows goes on beside the new one.
         """
-        raise NotImplementedError
+        with self._sending:
+            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            return self._begin(chat, tree, _question_of(tree, message_id), None, n or 1, sampling or chat.sampling)
 
     def continue_reply(self, chat_id: str, message_id: int) -> Message:
-        """Goes on in the same message, where it was stopped or had reached its longest length.
+        """Goes on in the same message, where it was stopped, failed, or had reached its longest length.
 
-        Raises NothingToContinue for a reply that came to its own end, and what `send` raises.
+        Raises CannotContinue for a reply that came to its own end, or that others follow, and what `send` raises.
         """
-        raise NotImplementedError
+        with self._sending:
+            self._check_usable()
+            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            message = _find(tree, message_id)
+            draft = self._stores.of(chat_id).reopen_reply(message_id)
+            params = replace(message.sampling or chat.sampling, n=1)
+            self._desk.write(chat, tree.path(message.parent_id), [draft], params, is_continued=True)
+        self._tell(chat_id)
+        return draft
 
     def stop(self, chat_id: str, message_id: int | None = None) -> int:
         """Stops one reply, or all of a chat; gives how many were running. They end as "stopped" in a moment."""
-        raise NotImplementedError
+        return self._desk.stop(chat_id, None if message_id is None else (message_id,))
 
     def stop_all(self) -> int:
         """Stops every reply of every chat."""
-        raise NotImplementedError
+        return self._desk.stop()
 
     def running(self, chat_id: str) -> tuple[Message, ...]:
         """The replies that are being written in a chat, as far as they have come."""
-        raise NotImplementedError
+        return tuple(reply.message() for reply in self._desk.running(chat_id))
 
     def running_chat_ids(self) -> frozenset[str]:
-        raise NotImplementedError
+        return frozenset(reply.chat_id for reply in self._desk.running())
 
     def watch(self, chat_id: str, *, until_idle: bool = False) -> Watcher[ChatEvent]:
         """Follows a chat: first a ChatChanged, then every running reply from its start, then what happens.
@@ -233,11 +228,11 @@ class ChatService:
         until_idle: it ends by itself when no reply of the chat is running any more and everything was told.
         A screen that reads the tree at each ChatChanged, after it began to watch, misses nothing.
         """
-        raise NotImplementedError
+        return self._watchers.watch_chat(chat_id, until_idle=until_idle)
 
     def watch_app(self) -> Watcher[AppEvent]:
         """Follows the list of chats and the engine: first how the engine stands, then what happens."""
-        raise NotImplementedError
+        return self._watchers.watch_app(self._host.status)
 
     # What sending would cost
 
@@ -248,33 +243,142 @@ class ChatService:
 
         The future raises what `send` would raise; cancel it when the text has changed.
         """
-        raise NotImplementedError
+        chat, tree = self.chat(chat_id), self.tree(chat_id)
+        path = tree.path(chat.active_leaf_id if parent_id is None else parent_id)
+        return self._plan(chat, [*path, _unsent(chat_id, with_attachments(text, attachments))])
 
     def plan_edit(
         self, chat_id: str, message_id: int, text: str, *, attachments: Sequence[Attachment] = ()
     ) -> Future[SendPlan]:
-        raise NotImplementedError
+        """What `edit` would reuse, compute and leave out."""
+        chat, tree = self.chat(chat_id), self.tree(chat_id)
+        path = tree.path(_parent_of_edit(tree, message_id))
+        return self._plan(chat, [*path, _unsent(chat_id, with_attachments(text, attachments))])
 
     def plan_retry(self, chat_id: str, message_id: int) -> Future[SendPlan]:
-        raise NotImplementedError
+        """What `retry` would reuse, compute and leave out."""
+        chat, tree = self.chat(chat_id), self.tree(chat_id)
+        return self._plan(chat, tree.path(_question_of(tree, message_id)))
 
     def count_tokens(self, text: str) -> Future[int]:
         """How many tokens a text has, an attachment's for instance."""
-        raise NotImplementedError
+        return self._planning.after(self._host.loaded, lambda loaded: len(loaded.engine.encode(text)))
 
     # The engine
 
     @property
     def engine_status(self) -> EngineStatus:
-        raise NotImplementedError
+        return self._host.status
 
     def switch_model(self, model: str, *, force: bool = False) -> None:
         """Closes the engine and loads another model, in the background; chats keep the model they name.
 
-        Raises ReplyRunning while replies are being written, unless `force` stops them.
+        Also loads the same model again after it failed. Raises InvalidParameter for an empty name, and ReplyRunning
+        while replies are being written, unless `force` stops them.
         """
-        raise NotImplementedError
+        with self._sending:
+            config = replace(self._host.config, model=model)
+            if force:
+                self._desk.stop()
+            elif num_running := len(self._desk.running()):
+                raise ReplyRunning(
+                    f"{num_running} {'reply is' if num_running == 1 else 'replies are'} being written: wait for the "
+                    f"end, or stop them, before you change the model"
+                )
+            self._host.switch(config)
 
     def ask_engine(self, function: Callable[[Engine], Result]) -> Future[Result]:
-        """Runs `function` on the engine's thread between two steps: snapshots, block events."""
-        raise NotImplementedError
+        """Runs `function` on the engine's thread between two steps: snapshots, block events.
+
+        Raises EngineUnavailable unless an engine is there; the future waits for it to load.
+        """
+        return self._host.call(function)
+
+    # How a turn begins
+
+    def _ask(
+        self,
+        chat: Chat,
+        tree: MessageTree,
+        parent_id: int | None,
+        text: str,
+        n: int | None,
+        sampling: SamplingParams | None,
+    ) -> Turn:
+        if not text.strip():
+            raise EmptyMessage("the message is empty: write something first")
+        if parent_id is not None:
+            _check_whole(_find(tree, parent_id))
+        if self._host.loaded.done():
+            self._check_usable()
+            check_fits(self._host.loaded.result(), chat, _unsent(chat.id, text))
+        sampling = sampling or chat.sampling
+        return self._begin(chat, tree, parent_id, text, n or sampling.n, sampling)
+
+    def _begin(
+        self, chat: Chat, tree: MessageTree, parent_id: int | None, text: str | None, n: int, sampling: SamplingParams
+    ) -> Turn:
+        """The turn in the store, then on the desk; `text` is None for a retry."""
+        self._check_usable()
+        num_siblings = len(tree.children(parent_id)) if text is None else 0
+        # A seed that was chosen gives the same first reply again, and other ones beside it.
+        seed = int.from_bytes(os.urandom(6), "little") if sampling.seed is None else sampling.seed + num_siblings
+        params = replace(sampling, n=n, seed=seed)
+        replies = [
+            NewReply(model=self._host.config.model, sampling=replace(params, n=1, seed=seed + i)) for i in range(n)
+        ]
+        turn = self._stores.of(chat.id).add_turn(chat.id, parent_id, text, replies)
+        path = [*tree.path(parent_id), *([turn.user_message] if turn.user_message is not None else [])]
+        self._desk.write(chat, path, turn.replies, params)
+        self._tell(chat.id)
+        return turn
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise EngineUnavailable("the chat service is closed: start the program again")
+        self._host.check_usable()
+
+    def _plan(self, chat: Chat, path: Sequence[Message]) -> Future[SendPlan]:
+        self._check_usable()
+        return self._planning.after(self._host.loaded, lambda loaded: make_prompt(loaded, chat, path).plan)
+
+    def _take_saved(self, reply: RunningReply) -> None:
+        self._tell(reply.chat_id)
+
+
+def _open_async_engine(config: EngineConfig, on_progress: OnProgress) -> ServedEngine:
+    from paged_chat.engine import AsyncEngine  # imports torch, so on the host's own thread
+
+    return AsyncEngine(config, on_progress)
+
+
+def _find(tree: MessageTree, message_id: int) -> Message:
+    if message_id not in tree:
+        raise message_not_found()
+    return tree[message_id]
+
+
+def _check_whole(message: Message) -> None:
+    if message.status == "draft":
+        raise ReplyRunning("this reply is still being written: wait for its end, or stop it")
+
+
+def _parent_of_edit(tree: MessageTree, message_id: int) -> int | None:
+    message = _find(tree, message_id)
+    if message.role != "user":
+        raise InvalidParameter("only what a person wrote can be edited: retry a reply, or edit the message before it")
+    return message.parent_id
+
+
+def _question_of(tree: MessageTree, message_id: int) -> int:
+    """The person's message that a reply answers, or that one itself."""
+    message = _find(tree, message_id)
+    question_id = message.id if message.role == "user" else message.parent_id
+    if question_id is None:
+        raise InvalidParameter("this reply answers no message, so it can't be retried: send one")
+    return question_id
+
+
+def _unsent(chat_id: str, text: str) -> Message:
+    """A message that isn't stored; its id is nobody's."""
+    return Message(id=0, chat_id=chat_id, parent_id=None, role="user", text=text, created_at=datetime.now(UTC))

@@ -1,0 +1,89 @@
+"""One request of the engine, and the replies side by side that come of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from paged_chat.engine.request import SamplingParams, TokenDelta
+
+from .engine_host import ServedEngine
+from .running_reply import RunningReply
+from .send_plan import SendPlan
+
+
+class ReplyJob:
+    """Gives one prompt to the engine and its tokens to the replies; samples of the request are replies, in order.
+
+    Safe from any thread; waits for nothing.
+    """
+
+    def __init__(self, replies: Sequence[RunningReply], params: SamplingParams, salt: str) -> None:
+        """`params.n` is the number of replies; only those with the same salt share what is cached."""
+        assert params.n == len(replies), f"{len(replies)} replies for n={params.n}"
+        self.replies = tuple(replies)
+        self.params = params
+        self.salt = salt
+        self._lock = threading.Lock()
+        self._served: ServedEngine | None = None  # once the request is given to it
+        self._request_id: str | None = None
+
+    def start(self, served: ServedEngine, token_ids: Sequence[int], plan: SendPlan) -> None:
+        """Submits the request, unless every reply was stopped while its prompt was made."""
+        with self._lock:
+            if all(reply.has_ended for reply in self.replies):
+                return
+            for reply in self.replies:
+                reply.mark_planned(plan)
+            self._served = served
+        served.submit(token_ids, self.params, self._listen, salt=self.salt).add_done_callback(self._take_request_id)
+
+    def stop(self, reply: RunningReply) -> bool:
+        """Ends a reply with the step that is being computed now; False if it has ended already."""
+        with self._lock:
+            if reply.has_ended:
+                return False
+            reply.is_stop_wanted = True
+            served, request_id = self._served, self._request_id
+        if served is None:
+            return reply.end("stopped")
+        if request_id is not None:
+            self._abort(served, request_id)
+        return True
+
+    def fail(self, error: str) -> None:
+        """Ends what still runs."""
+        for reply in self.replies:
+            reply.end("failed", error)
+
+    def _abort(self, served: ServedEngine, request_id: str) -> None:
+        running = [reply for reply in self.replies if not reply.has_ended]
+        if all(reply.is_stop_wanted for reply in running):
+            served.abort(request_id)
+            return
+        for reply in running:
+            if reply.is_stop_wanted:
+                served.abort(request_id, reply.sample)
+
+    # On the engine's thread
+
+    def _take_request_id(self, submitted: Future[str]) -> None:
+        error = submitted.exception()
+        if error is not None:
+            self.fail(str(error))
+            return
+        with self._lock:
+            served, request_id = self._served, submitted.result()
+            self._request_id = request_id
+        for reply in self.replies:
+            reply.mark_submitted(request_id)
+        if served is not None and any(reply.is_unwanted for reply in self.replies):
+            self._abort(served, request_id)
+
+    def _listen(self, delta: TokenDelta) -> None:
+        reply = self.replies[delta.sample]
+        reply.grow(delta)
+        if reply.is_unwanted and delta.finish_reason is None and self._served is not None:
+            # It hadn't parted from its siblings yet when it was stopped, or ended on our side only.
+            self._served.abort(delta.request_id, delta.sample)
