@@ -14,6 +14,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 
 if TYPE_CHECKING:
     from .async_engine import AsyncEngine
+    from .cache.block_detail import BlockDetail
     from .cache.block_manager import PrefixProbe
     from .config import EngineConfig
     from .engine import Engine
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "AsyncEngine": "async_engine",
+    "BlockDetail": "cache.block_detail",
     "BlockEvent": "events",
     "ChatMessage": "text.chat_message",
     "Engine": "engine",
@@ -45,6 +47,7 @@ _MODULES = {
 
 __all__ = [
     "AsyncEngine",
+    "BlockDetail",
     "BlockEvent",
     "ChatMessage",
     "Engine",

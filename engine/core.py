@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .batch import Batch, build_batch
 from .cache.block import Root
+from .cache.block_detail import BlockDetail, block_detail
 from .cache.block_manager import BlockManager, PrefixProbe
 from .errors import EmptyPrompt, InvalidParameter, PromptTooLong
 from .events import EventKind, EventLog
@@ -82,6 +83,8 @@ class EngineCore:
         self._requests: dict[str, _Request] = {}
         self._ended: list[TokenDelta] = []  # ends that the next step reports
         self._num_requests = 0
+        self._prefill_tokens = 0
+        self._prefill_s = 0.0
 
     @property
     def max_len(self) -> int:
@@ -205,6 +208,7 @@ class EngineCore:
             num_referenced=pool.num_referenced,
             num_shared=pool.num_shared,
             ref_counts=tuple(block.ref_count for block in pool.blocks),
+            token_counts=tuple(len(block.token_ids) if block.is_published else 0 for block in pool.blocks),
             hits=counters.hits,
             misses=counters.misses,
             recomputed=counters.recomputed,
@@ -214,7 +218,15 @@ class EngineCore:
             num_running=len(self.scheduler.running),
             num_waiting=len(self.scheduler.waiting),
             num_events=self.events.next_number,
+            prefill_tokens=self._prefill_tokens,
+            prefill_s=self._prefill_s,
         )
+
+    def block(self, block_id: int) -> BlockDetail:
+        """What a block holds and who holds it; looks only. Raises InvalidParameter for an id that the pool hasn't."""
+        if not 0 < block_id < self.manager.pool.num_blocks:
+            raise InvalidParameter(f"block ids go from 1 to {self.manager.pool.num_blocks - 1}, not {block_id}")
+        return block_detail(self.manager.pool.blocks[block_id], self.scheduler.running, self.manager.block_size)
 
     def check_integrity(self) -> None:
         """Raises AssertionError, naming what is off, unless every invariant of pool, index and scheduler holds."""
@@ -233,6 +245,7 @@ class EngineCore:
             self._reply(sequence).mark_started(now)
         batch, samplers = build_batch(step.num_tokens, step.copies, self.manager.block_size)
         logits = self._runner.execute(batch)
+        self._count_prefill(step, time.perf_counter() - now)
         for sequence, num_tokens in step.num_tokens.items():
             sequence.num_computed_tokens += num_tokens
             self.manager.publish(sequence)
@@ -244,6 +257,14 @@ class EngineCore:
         sampled = sample(logits, sequences, rows) if sequences else []
         for sequence, token in zip(sequences, sampled, strict=True):
             deltas.append(self._append(sequence, token.token_id, token.logprobs))
+
+    def _count_prefill(self, step: ScheduledStep, step_s: float) -> None:
+        """Steps of single tokens are bound by reading the weights: they say nothing about what a prompt costs."""
+        num_decodes = sum(num_tokens == 1 for num_tokens in step.num_tokens.values())
+        num_tokens = sum(step.num_tokens.values())
+        if num_tokens - num_decodes > num_decodes:
+            self._prefill_tokens += num_tokens
+            self._prefill_s += step_s
 
     def _fork(self, sequence: Sequence) -> list[Sequence]:
         children = self.scheduler.fork(sequence)

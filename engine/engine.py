@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence as ListOf
 
+from .cache.block_detail import BlockDetail
 from .cache.block_manager import BlockManager, PrefixProbe
 from .cache.kv_cache import KVCache, block_bytes
 from .config import EngineConfig
@@ -133,6 +134,10 @@ class Engine:
 
     def snapshot(self) -> PoolSnapshot:
         return self._open_core().snapshot()
+
+    def block(self, block_id: int) -> BlockDetail:
+        """What a block holds and who holds it; changes nothing."""
+        return self._open_core().block(block_id)
 
     def events(self, since: int = 0) -> ListOf[BlockEvent]:
         """Block events from number `since` on, as far as the ring still holds them."""

@@ -9,6 +9,7 @@ class PoolSnapshot:
 
     hits, misses: prompt tokens reused and computed, each request counted once, at its admission.
     recomputed: tokens computed again after preemption; neither hit nor miss.
+    prefill_tokens, prefill_s: what the steps computed that were mostly prompts, and the seconds they took.
     """
 
     num_blocks: int
@@ -19,6 +20,7 @@ class PoolSnapshot:
     num_referenced: int  # held by at least one sequence
     num_shared: int  # held by two or more
     ref_counts: tuple[int, ...]  # by block id
+    token_counts: tuple[int, ...]  # by block id: how many tokens can be found there; 0 while a block is unpublished
     hits: int
     misses: int
     recomputed: int
@@ -28,6 +30,8 @@ class PoolSnapshot:
     num_running: int
     num_waiting: int
     num_events: int  # recorded since the start
+    prefill_tokens: int = 0
+    prefill_s: float = 0.0
 
     @property
     def hit_rate(self) -> float:
