@@ -28,3 +28,14 @@ def sum_of(before: ReplyCost, after: ReplyCost) -> ReplyCost:
         ttft_ms=before.ttft_ms if before.ttft_ms is not None else after.ttft_ms,
         tokens_per_s=after.tokens_per_s or before.tokens_per_s,
     )
+
+
+def cost_words(cost: ReplyCost, model: str | None = None) -> str:
+    """The line under a reply, such as "smollm2-135m · 212 reused · 31 computed · TTFT 48 ms · 118 tok/s"."""
+    words = [model] if model else []
+    words += [f"{cost.num_cached_tokens:,} reused", f"{cost.num_computed_tokens:,} computed"]
+    if cost.ttft_ms is not None:
+        words.append(f"TTFT {cost.ttft_ms:,.0f} ms")
+    if cost.tokens_per_s is not None:
+        words.append(f"{cost.tokens_per_s:,.0f} tok/s")
+    return " · ".join(words)

@@ -1,0 +1,230 @@
+"""The pool as both screens draw it: each block's state with its letter and colours, counters, and a running log."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from paged_chat.engine.events import BlockEvent, EventKind
+
+if TYPE_CHECKING:
+    from paged_chat.engine import Engine, PoolSnapshot
+
+RECENT_S = 2.0  # how long a block shows that it was copied or let go
+MAX_LOG_LINES = 200
+
+
+class BlockState(StrEnum):
+    """What a screen says about a block; the value is the word for people."""
+
+    FREE = "free"
+    CACHED = "cached"
+    HELD = "held"
+    SHARED = "shared"
+    COPIED = "copied"
+    FREED = "freed"
+
+    @property
+    def look(self) -> BlockLook:
+        return LOOKS[self]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLook:
+    """How a state is drawn: a letter, colours for a light and a dark page (None: outline only), and what it means."""
+
+    letter: str
+    light: str | None
+    dark: str | None
+    meaning: str
+
+
+# Colours that differ for colour-blind eyes too (Okabe and Ito), and never without their letter.
+LOOKS = {
+    BlockState.FREE: BlockLook("·", None, None, "holds nothing"),
+    BlockState.CACHED: BlockLook("c", "#9AA7B4", "#5B6770", "nobody uses it now; a hit revives it"),
+    BlockState.HELD: BlockLook("h", "#56B4E9", "#3A8FC2", "one sequence holds it"),
+    BlockState.SHARED: BlockLook("s", "#E69F00", "#F0B429", "two or more hold it"),
+    BlockState.COPIED: BlockLook("y", "#CC79A7", "#D98CB8", "copied just now, because two continuations parted"),
+    BlockState.FREED: BlockLook("f", "#D55E00", "#D55E00", "let go just now"),
+}
+
+# What people call what happens to blocks; sharing a held block and reviving a cached one are both reuse.
+_WORDS = {
+    EventKind.HIT: "reused",
+    EventKind.SHARED: "reused",
+    EventKind.COPIED: "copied",
+    EventKind.PUBLISHED: "published",
+    EventKind.FREED: "freed",
+    EventKind.EVICTED: "evicted",
+    EventKind.PREEMPTED: "preempted",
+    EventKind.FAILED: "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PoolReading:
+    """What a screen asks of the engine each time it draws: the pool now, and what happened since it last asked."""
+
+    snapshot: PoolSnapshot
+    events: Sequence[BlockEvent]
+
+
+def read_pool(engine: Engine, since: int) -> PoolReading:
+    """For `ChatService.ask_engine`; `since` is the follower's `next_event`."""
+    snapshot = engine.snapshot()
+    return PoolReading(snapshot, engine.events(min(since, snapshot.num_events)))
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """Events of one kind that came in one go: "14:02:07 reused 13"; `time_s` is Unix time."""
+
+    time_s: float
+    word: str
+    count: int
+    request_id: str
+
+    def __str__(self) -> str:
+        return f"{self.word} {self.count}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolView:
+    """One picture of the pool.
+
+    states: of blocks 1, 2, and so on (block 0 is no block of anybody's).
+    saved_s: what the reused tokens would have taken to compute; None until a prompt was timed.
+    saved_bytes: what the blocks that are shared now would take if everybody had their own.
+    """
+
+    states: tuple[BlockState, ...]
+    ref_counts: tuple[int, ...]  # of the same blocks
+    num_free: int
+    num_cached: int
+    num_held: int  # by one or more: the shared ones are among them
+    num_shared: int
+    hit_rate: float
+    copies: int
+    evictions: int
+    saved_s: float | None
+    saved_bytes: int
+
+    @property
+    def letters(self) -> str:
+        """One letter a block."""
+        return "".join(state.look.letter for state in self.states)
+
+    @property
+    def counts_words(self) -> str:
+        """Such as "214 held · 61 shared · 30 cached"."""
+        return f"{self.num_held:,} held · {self.num_shared:,} shared · {self.num_cached:,} cached"
+
+    @property
+    def saved_words(self) -> str:
+        """Such as "saved 1.8 s and 14 MB"."""
+        return (
+            f"saved {'–' if self.saved_s is None else seconds_words(self.saved_s)} and {bytes_words(self.saved_bytes)}"
+        )
+
+
+class PoolFollower:
+    """Turns one reading after another into pictures and log lines, for one screen.
+
+    Feed it at the screen's own pace: events that the engine's ring has dropped meanwhile are missing from the log,
+    never from the picture, which is drawn from the pool itself.
+    """
+
+    def __init__(self) -> None:
+        self.next_event = 0
+        self.log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)  # oldest first
+        self._copied_at: dict[int, float] = {}  # by block id, Unix time
+        self._freed_at: dict[int, float] = {}
+
+    def take(self, reading: PoolReading, now_s: float) -> PoolView:
+        """The picture at `now_s`, Unix time as in events."""
+        if reading.snapshot.num_events < self.next_event:
+            self._begin_anew()  # another model's engine counts from 0
+        else:
+            self._remember(reading.events)
+            self.log.extend(log_lines(reading.events))
+        self.next_event = reading.snapshot.num_events
+        self._copied_at = _recent(self._copied_at, now_s)
+        self._freed_at = _recent(self._freed_at, now_s)
+        return pool_view(reading.snapshot, self._copied_at.keys(), self._freed_at.keys())
+
+    @property
+    def is_fading(self) -> bool:
+        """Whether the picture changes by itself while nothing happens."""
+        return bool(self._copied_at or self._freed_at)
+
+    def _begin_anew(self) -> None:
+        self.log.clear()
+        self._copied_at.clear()
+        self._freed_at.clear()
+
+    def _remember(self, events: Iterable[BlockEvent]) -> None:
+        for event in events:
+            if event.kind is EventKind.COPIED:
+                self._copied_at[event.block_id] = event.time_s
+            elif event.kind is EventKind.FREED:
+                self._freed_at[event.block_id] = event.time_s
+
+
+def pool_view(snapshot: PoolSnapshot, copied_ids: Iterable[int] = (), freed_ids: Iterable[int] = ()) -> PoolView:
+    """The picture of a snapshot, in which some blocks were copied or let go just now."""
+    copied, freed = frozenset(copied_ids), frozenset(freed_ids)
+    ref_counts, token_counts = snapshot.ref_counts, snapshot.token_counts
+    states = []
+    for block_id in range(1, snapshot.num_blocks):
+        if ref_counts[block_id]:
+            state = BlockState.SHARED if ref_counts[block_id] > 1 else BlockState.HELD
+            states.append(BlockState.COPIED if block_id in copied else state)
+        else:
+            state = BlockState.CACHED if token_counts[block_id] else BlockState.FREE
+            states.append(BlockState.FREED if block_id in freed else state)
+    num_saved_blocks = sum(count - 1 for count in ref_counts if count > 1)
+    pace = snapshot.prefill_s / snapshot.prefill_tokens if snapshot.prefill_tokens else None
+    return PoolView(
+        states=tuple(states),
+        ref_counts=ref_counts[1:],
+        num_free=snapshot.num_free,
+        num_cached=snapshot.num_cached,
+        num_held=snapshot.num_referenced,
+        num_shared=snapshot.num_shared,
+        hit_rate=snapshot.hit_rate,
+        copies=snapshot.copies,
+        evictions=snapshot.evictions,
+        saved_s=None if pace is None else pace * snapshot.hits,
+        saved_bytes=num_saved_blocks * snapshot.block_bytes,
+    )
+
+
+def log_lines(events: Iterable[BlockEvent]) -> Iterator[LogLine]:
+    """Runs of events that say the same of one request become one line; blocks that are merely taken are no news."""
+    told = (event for event in events if event.kind in _WORDS)
+    for (word, request_id), run in groupby(told, key=lambda event: (_WORDS[event.kind], event.request_id)):
+        first, *rest = run
+        yield LogLine(first.time_s, word, 1 + len(rest), request_id)
+
+
+def seconds_words(seconds: float) -> str:
+    """Such as "48 ms", "1.8 s", "3 min"."""
+    if seconds < 1:
+        return f"{seconds * 1e3:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def bytes_words(num_bytes: int) -> str:
+    """In powers of 1,000, such as "14 MB"."""
+    if num_bytes < 1_000_000:
+        return f"{num_bytes / 1e3:.0f} kB" if num_bytes else "0 MB"
+    return f"{num_bytes / 1e6:.0f} MB" if num_bytes < 10_000_000_000 else f"{num_bytes / 1e9:.1f} GB"
+
+
+def _recent(moments: dict[int, float], now_s: float) -> dict[int, float]:
+    return {block_id: moment for block_id, moment in moments.items() if now_s - moment < RECENT_S}
