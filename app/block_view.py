@@ -127,9 +127,8 @@ class PoolView:
     @property
     def saved_words(self) -> str:
         """Such as "saved 1.8 s and 14 MB"."""
-        return (
-            f"saved {'–' if self.saved_s is None else seconds_words(self.saved_s)} and {bytes_words(self.saved_bytes)}"
-        )
+        words = [] if self.saved_s is None else [seconds_words(self.saved_s)]
+        return f"saved {' and '.join([*words, bytes_words(self.saved_bytes)])}"
 
 
 class PoolFollower:
