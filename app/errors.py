@@ -39,6 +39,10 @@ class StoreUnavailable(PagedChatError):
     """The database can't be reached or written: permissions, a missing folder, a failing disk, a closed store."""
 
 
+class ExportRefused(PagedChatError):
+    """A file that can't be written, or that is there already; nothing was written."""
+
+
 class ImportRefused(PagedChatError):
     """A file that can't be imported; the message names the place of the fault, and nothing was imported."""
 

@@ -21,6 +21,12 @@ def chat_record(chat: Chat, tree: MessageTree) -> dict[str, Any]:
 
     The ids are the store's: they tie the record together, and an import gives new ones.
     """
+    messages = [_message_record(message) for message in sorted(tree, key=lambda message: message.id)]
+    return chat_fields(chat) | {"messages": messages}
+
+
+def chat_fields(chat: Chat) -> dict[str, Any]:
+    """A chat's record without its messages."""
     return {
         "id": chat.id,
         "title": chat.title,
@@ -34,7 +40,6 @@ def chat_record(chat: Chat, tree: MessageTree) -> dict[str, Any]:
         "created_at": _time(chat.created_at),
         "updated_at": _time(chat.updated_at),
         "active": chat.active_leaf_id,
-        "messages": [_message_record(message) for message in sorted(tree, key=lambda message: message.id)],
     }
 
 

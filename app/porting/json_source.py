@@ -26,6 +26,11 @@ _STRING_OR_CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(NaN|-?Infinity)', re.DOTAL
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
+def too_large(max_bytes: int) -> str:
+    """What is said of a file beyond the limit."""
+    return f"larger than {max_bytes:,} bytes, the limit for a file; split it"
+
+
 class NotANumber(ValueError):
     """NaN or an infinity, which Python's decoder would take and JSON doesn't have."""
 
@@ -185,7 +190,7 @@ class JsonSource:
             return False
         self._num_bytes += len(piece)
         if self._num_bytes > self._max_file_bytes:
-            self.refuse(f"larger than {self._max_file_bytes:,} bytes, the limit for a file; split it")
+            self.refuse(too_large(self._max_file_bytes))
         self._buffer = self._buffer[self._start :] + text
         self._start = 0
         return True

@@ -54,15 +54,16 @@ _HTML_BLOCKS = (
 _STATUS = {"done": "", "stopped": " (stopped)", "failed": " (failed)", "draft": " (unfinished)"}
 
 
-def write_markdown(chats: Iterable[tuple[Chat, MessageTree]], out: TextIO, *, only_shown: bool = False) -> None:
-    """Writes one document with all chats; `only_shown` leaves out what isn't on the path that is shown."""
-    for index, (chat, tree) in enumerate(chats):
-        shown = tree.path(chat.active_leaf_id)
-        out.write("\n" if index else "")
-        out.write(_document(chat, MessageTree(shown) if only_shown else tree, shown))
+def write_markdown(chats: Iterable[tuple[Chat, MessageTree]], out: TextIO) -> None:
+    """Writes one document with all chats, one after the other."""
+    separator = ""
+    for chat, tree in chats:
+        out.write(separator + _document(chat, tree))
+        separator = "\n"
 
 
-def _document(chat: Chat, tree: MessageTree, shown: list[Message]) -> str:
+def _document(chat: Chat, tree: MessageTree) -> str:
+    shown = tree.path(chat.active_leaf_id)
     parts = [f"{MARK}chat {VERSION} -->\n# {_plain(chat.title)}\n\n"]
     if chat.system_prompt is not None:
         parts.append(_section("system", "System prompt", chat.system_prompt))
@@ -79,10 +80,11 @@ def _document(chat: Chat, tree: MessageTree, shown: list[Message]) -> str:
 
 
 def _section(name: str, heading: str, text: str) -> str:
-    closing = _closing(text)
-    mark = f"{MARK}{name}{' closed' if closing else ''} -->"
-    body = f"{text}\n{closing}" if closing else text
-    return f"{mark}\n## {heading}\n\n{MARK_IN_TEXT.sub(lambda _: chr(92), body)}\n\n"
+    body = MARK_IN_TEXT.sub(r"\\", text)
+    closing = _closing(body)
+    if closing:
+        return f"{MARK}{name} closed -->\n## {heading}\n\n{body}\n{closing}\n\n"
+    return f"{MARK}{name} -->\n## {heading}\n\n{body}\n\n"
 
 
 def _record_text(record: dict[str, Any]) -> str:

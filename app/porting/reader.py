@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from io import BufferedReader
+from io import SEEK_END, BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from . import own_json
 from .archive import MAGIC, conversation_files
 from .chatgpt import chat_from_conversation
 from .fields import Fields
-from .json_source import JsonSource
+from .json_source import MAX_FILE_BYTES, JsonSource, too_large
 from .markdown_reader import MarkdownReader
 from .role_lists import chat_from_messages, chat_from_object
 
@@ -46,17 +46,26 @@ def read_file(path: Path) -> ReadChats:
 def read_stream(stream: BufferedReader, name: str) -> ReadChats:
     """As `read_file`, of what is open already."""
     left_out = Counter[str]()
+    return ReadChats(tuple(_chats(stream, name, left_out)), left_out)
+
+
+def _chats(stream: BufferedReader, name: str, left_out: Counter[str]) -> Iterator[ImportedChat]:
     begin = stream.peek(4)
     if begin.startswith(MAGIC):
         if not stream.seekable():
             raise ImportRefused(f"{name}: a zip can be read from a file only")
-        sources = conversation_files(stream, name)
-        chats = [chat for source in sources for chat in _json_chats(source, left_out)]
-    elif begin.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
-        chats = list(MarkdownReader(stream, name).chats())
+        for source in conversation_files(stream, name):
+            yield from _json_chats(source, left_out)
+        return
+    if stream.seekable():  # then its size is known before it is read; a zip may be larger, most of it are pictures
+        num_bytes = stream.seek(0, SEEK_END)
+        stream.seek(0)
+        if num_bytes > MAX_FILE_BYTES:
+            raise ImportRefused(f"{name}: {too_large(MAX_FILE_BYTES)}")
+    if begin.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
+        yield from MarkdownReader(stream, name).chats()
     else:
-        chats = list(_json_chats(JsonSource(stream, name), left_out))
-    return ReadChats(tuple(chats), left_out)
+        yield from _json_chats(JsonSource(stream, name), left_out)
 
 
 def _json_chats(source: JsonSource, left_out: Counter[str]) -> Iterator[ImportedChat]:

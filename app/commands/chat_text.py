@@ -1,0 +1,122 @@
+"""Chats as text for a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import typer
+
+from ..chat_search import SearchHit
+from ..chats import Chat, Message, MessageTree, ReplyCost
+from ..store_stats import StoreStats
+
+SHORT_ID_LENGTH = 8
+# A text that somebody else wrote could otherwise move the cursor, rename the window, or worse.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def harmless(text: str) -> str:
+    """The text without what a terminal would obey."""
+    return _CONTROLS.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 chat`, `1,204 chats`."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def list_line(chat: Chat) -> str:
+    """A chat in one line: how its id begins, when it was used, its title, its marks."""
+    return "  ".join([_short_id(chat), _used_at(chat), _one_line(chat.title), *_marks(chat)])
+
+
+def shown_chat(chat: Chat, tree: MessageTree) -> Iterator[str]:
+    """The path that is shown, message by message, and under each reply what it took."""
+    path = tree.path(chat.active_leaf_id)
+    yield typer.style(_one_line(chat.title), bold=True)
+    others = f", {len(path):,} of them shown" if len(path) < len(tree) else ""
+    about = [_short_id(chat), _used_at(chat), f"{counted(len(tree), 'message')}{others}", *_marks(chat)]
+    yield typer.style(" · ".join(about), dim=True)
+    if chat.system_prompt is not None:
+        yield from _paragraph("system", chat.system_prompt)
+    for message in path:
+        yield from _paragraph(_heading(message, tree), message.text)
+        if message.error is not None:
+            yield typer.style(_one_line(message.error), dim=True)
+        if message.cost is not None:
+            yield typer.style(_cost(message.cost), dim=True)
+
+
+def search_line(hit: SearchHit) -> str:
+    """A place in one line: how the chat's id begins, its title, and the words found in bold."""
+    snippet, end = "", 0
+    for start, stop in hit.highlights:
+        snippet += harmless(hit.snippet[end:start]) + typer.style(harmless(hit.snippet[start:stop]), bold=True)
+        end = stop
+    snippet += harmless(hit.snippet[end:])
+    where = f"{_short_id(hit.chat)}  {_one_line(hit.chat.title)}"
+    return snippet if hit.message_id is None else f"{where}: {snippet}"
+
+
+def stats_text(stats: StoreStats) -> str:
+    """A line for each figure."""
+    num_prompt_tokens = stats.num_cached_tokens + stats.num_computed_tokens
+    share = f" ({stats.num_cached_tokens / num_prompt_tokens:.0%})" if num_prompt_tokens else ""
+    return "\n".join(
+        [
+            f"chats             {stats.num_chats:,}",
+            f"messages          {stats.num_messages:,}",
+            f"prompt tokens     {num_prompt_tokens:,}",
+            f"  reused          {stats.num_cached_tokens:,}{share}",
+            f"generated tokens  {stats.num_generated_tokens:,}",
+            f"on disk           {stats.num_bytes / 1e6:,.1f} MB",
+        ]
+    )
+
+
+def file_stem(chat: Chat) -> str:
+    """A name for a chat's file: its title where letters allow, and how its id begins."""
+    words = re.findall(r"\w+", chat.title)
+    return "-".join([*words[:8], _short_id(chat)])[-100:]
+
+
+def _paragraph(heading: str, text: str) -> Iterator[str]:
+    yield ""
+    yield typer.style(heading, bold=True)
+    yield harmless(text)
+
+
+def _heading(message: Message, tree: MessageTree) -> str:
+    siblings = tree.siblings(message.id)
+    parts = ["you" if message.role == "user" else "ai"]
+    if len(siblings) > 1:
+        parts.append(f"{siblings.index(message) + 1}/{len(siblings)}")
+    if message.status != "done":
+        parts.append({"draft": "being written", "stopped": "stopped", "failed": "failed"}[message.status])
+    return "  ".join(parts)
+
+
+def _cost(cost: ReplyCost) -> str:
+    figures = [f"{cost.num_cached_tokens:,} reused", f"{cost.num_computed_tokens:,} computed"]
+    if cost.ttft_ms is not None:
+        figures.append(f"TTFT {cost.ttft_ms:,.0f} ms")
+    if cost.tokens_per_s is not None:
+        figures.append(f"{cost.tokens_per_s:,.0f} tok/s")
+    return " · ".join(figures)
+
+
+def _short_id(chat: Chat) -> str:
+    return chat.id[:SHORT_ID_LENGTH]
+
+
+def _used_at(chat: Chat) -> str:
+    return f"{chat.updated_at.astimezone():%Y-%m-%d %H:%M}"
+
+
+def _marks(chat: Chat) -> list[str]:
+    return ["pinned"] * chat.is_pinned + ["archived"] * chat.is_archived + [f"#{_one_line(tag)}" for tag in chat.tags]
+
+
+def _one_line(text: str) -> str:
+    return harmless(" ".join(text.split()))

@@ -1,0 +1,234 @@
+"""List, show, search, export, import and delete chats."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from io import BufferedReader, TextIOWrapper
+from pathlib import Path
+from typing import Annotated, Literal, TextIO
+
+import typer
+
+from .. import porting
+from ..chats import Chat, MessageTree
+from ..errors import ChatNotFound
+from ..porting.chat_record import chat_fields, chat_record
+from ..porting.new_file import new_file, refuse_existing
+from ..store import Store, default_path
+from . import chat_text
+
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+STANDARD_STREAM = Path("-")
+SUFFIXES = {"json": ".json", "markdown": ".md"}
+WRITERS = {"json": porting.write_json, "markdown": porting.write_markdown}
+
+Format = Literal["json", "markdown"]
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    context_settings=HELP_OPTIONS,
+    help="List, show, search, export, import and delete chats.",
+)
+
+ChatArgument = Annotated[str, typer.Argument(metavar="CHAT", help="A chat's id, or how it begins.", show_default=False)]
+UserOption = Annotated[
+    str, typer.Option("--user", metavar="NAME", help="Whose chats, where people log in.", show_default=False)
+]
+
+
+@app.command("list", context_settings=HELP_OPTIONS)
+def list_chats(
+    archived: Annotated[bool, typer.Option("--archived", help="The archived ones instead.")] = False,
+    tag: Annotated[str | None, typer.Option(metavar="TAG", help="Only those with this tag.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="COUNT", min=1, help="No more than COUNT.")] = None,
+    user: UserOption = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each chat.")] = False,
+) -> None:
+    """Show the chats: pinned ones first, then those with the newest messages."""
+    with _store() as store:
+        chats = store.chats(user=user, archived=archived, tag=tag, limit=limit)
+    for chat in chats:
+        typer.echo(_json(chat_fields(chat)) if as_json else chat_text.list_line(chat))
+
+
+@app.command(context_settings=HELP_OPTIONS)
+def show(
+    chat: ChatArgument,
+    user: UserOption = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the whole chat as one JSON object, every branch.")
+    ] = False,
+) -> None:
+    """Print a chat: the path that is shown, with what each reply took."""
+    with _store() as store:
+        found = _find(store, chat, user)
+        tree = store.tree(found.id)
+    if as_json:
+        typer.echo(_json(chat_record(found, tree)))
+    else:
+        for paragraph in chat_text.shown_chat(found, tree):
+            typer.echo(paragraph)
+
+
+@app.command(context_settings=HELP_OPTIONS)
+def search(
+    words: Annotated[list[str], typer.Argument(metavar="WORD", help="All of these.", show_default=False)],
+    limit: Annotated[int, typer.Option(metavar="COUNT", min=1, help="No more than COUNT places.")] = 50,
+    user: UserOption = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each place.")] = False,
+) -> None:
+    """Find words in titles and messages, in any script."""
+    with _store() as store:
+        hits = store.search(" ".join(words), user=user, limit=limit)
+    for hit in hits:
+        if as_json:
+            place = {"chat": hit.chat.id, "title": hit.chat.title, "message": hit.message_id}
+            typer.echo(_json(place | {"snippet": hit.snippet, "highlights": hit.highlights}))
+        else:
+            typer.echo(chat_text.search_line(hit))
+
+
+@app.command(context_settings=HELP_OPTIONS)
+def export(
+    chats: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CHAT", help="Chats' ids, or how they begin.", show_default=False),
+    ] = None,
+    all_chats: Annotated[bool, typer.Option("--all", help="Every chat, the archived ones too.")] = False,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="A file, a folder for one file a chat, or -.")
+    ] = STANDARD_STREAM,
+    format: Annotated[
+        Format | None, typer.Option(help="Markdown for FILE.md, otherwise JSON.", show_default=False)
+    ] = None,
+    shown: Annotated[bool, typer.Option("--shown", help="Leave out what isn't on the path that is shown.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    user: UserOption = "",
+) -> None:
+    """Write chats to a file, as JSON or Markdown; `import` reads both."""
+    if bool(chats) == all_chats:
+        raise typer.BadParameter("name the chats, or give --all")
+    chosen = format or ("markdown" if output.suffix.lower() in (".md", ".markdown") else "json")
+    with _store() as store:
+        found = store.chats(user=user, archived=None) if all_chats else [_find(store, c, user) for c in chats or ()]
+        if output.is_dir():
+            paths = [output / f"{chat_text.file_stem(chat)}{SUFFIXES[chosen]}" for chat in found]
+            if not force:
+                for path in paths:
+                    refuse_existing(path)
+            for chat, path in zip(found, paths, strict=True):
+                with new_file(path, overwrite=force) as out:
+                    WRITERS[chosen](_with_trees(store, [chat], shown), out)
+        elif output == STANDARD_STREAM:
+            with _standard_output() as out:
+                WRITERS[chosen](_with_trees(store, found, shown), out)
+        else:
+            with new_file(output, overwrite=force) as out:
+                WRITERS[chosen](_with_trees(store, found, shown), out)
+    if output != STANDARD_STREAM:
+        typer.echo(f"{chat_text.counted(len(found), 'chat')} written to {output}")
+
+
+@app.command("import", context_settings=HELP_OPTIONS)
+def import_chats(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE", help="Files to read; - is standard input.", show_default=False)
+    ],
+    user: UserOption = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Add the chats of files: ours, ChatGPT's export, lists of messages; all of them or none."""
+    read = [_read_standard_input() if file == STANDARD_STREAM else porting.read_file(file) for file in files]
+    left_out = sum((one.left_out for one in read), start=Counter[str]())
+    with _store() as store:
+        added = store.import_chats((chat for one in read for chat in one.chats), user=user)
+    if as_json:
+        typer.echo(_json({"chats": [chat.id for chat in added], "left_out": left_out}))
+        return
+    typer.echo(f"{chat_text.counted(len(added), 'chat')} imported")
+    if left_out:
+        things = ", ".join(f"{count:,} {thing}" for thing, count in sorted(left_out.items()))
+        typer.echo(f"left out, since chats here hold text alone: {things}")
+
+
+@app.command(context_settings=HELP_OPTIONS)
+def delete(
+    chats: Annotated[
+        list[str], typer.Argument(metavar="CHAT", help="Chats' ids, or how they begin.", show_default=False)
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    user: UserOption = "",
+) -> None:
+    """Delete chats for good."""
+    with _store() as store:
+        found = {chat.id: chat for chat in (_find(store, chat, user) for chat in chats)}
+        if not yes:
+            for chat in found.values():
+                typer.echo(chat_text.list_line(chat))
+            typer.confirm(f"Delete {chat_text.counted(len(found), 'chat')} for good?", abort=True)
+        for chat_id in found:
+            store.delete_chat(chat_id)
+    typer.echo(f"{chat_text.counted(len(found), 'chat')} deleted")
+
+
+@app.command(context_settings=HELP_OPTIONS)
+def stats(
+    user: UserOption = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show how much there is, and what the cache saved."""
+    with _store() as store:
+        figures = store.stats(user)
+    if as_json:
+        typer.echo(_json(asdict(figures)))
+    else:
+        typer.echo(chat_text.stats_text(figures))
+
+
+def _store() -> Store:
+    return Store(default_path())
+
+
+def _find(store: Store, id_or_beginning: str, user: str) -> Chat:
+    """The chat of that id; raises ChatNotFound where none or several begin so."""
+    found = [
+        chat for chat in store.chats(user=user, archived=None) if chat.id.startswith(id_or_beginning.strip().lower())
+    ]
+    if not id_or_beginning.strip() or not found:
+        raise ChatNotFound(f"no chat's id begins with {id_or_beginning!r}; `paged-chat sessions list` shows them")
+    if len(found) > 1:
+        raise ChatNotFound(f"the ids of {len(found)} chats begin with {id_or_beginning!r}; give more of it")
+    return found[0]
+
+
+def _with_trees(store: Store, chats: Sequence[Chat], only_shown: bool) -> Iterator[tuple[Chat, MessageTree]]:
+    """One chat at a time with its messages, so that no more than one tree is held in memory."""
+    for chat in chats:
+        tree = store.tree(chat.id)
+        yield chat, MessageTree(tree.path(chat.active_leaf_id)) if only_shown else tree
+
+
+def _read_standard_input() -> porting.ReadChats:
+    assert isinstance(sys.stdin.buffer, BufferedReader), "Python opens it so"
+    return porting.read_stream(sys.stdin.buffer, "standard input")
+
+
+@contextmanager
+def _standard_output() -> Iterator[TextIO]:
+    """Standard output as UTF-8 with line ends as they are, whatever the terminal's settings."""
+    out = TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="")
+    try:
+        yield out
+    finally:
+        out.detach()
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,39 @@
+"""A file that is there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from ..errors import ExportRefused
+
+
+@contextmanager
+def new_file(path: Path, *, overwrite: bool = False) -> Iterator[TextIO]:
+    """Opens a text file for writing that appears at `path`, readable by its owner, once it is written to its end.
+
+    Raises ExportRefused where there is one already and `overwrite` is off, and where it can't be written.
+    """
+    try:
+        if not overwrite:
+            refuse_existing(path)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
+        try:
+            with open(descriptor, "w", encoding="utf-8", newline="") as out:
+                yield out
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        raise ExportRefused(f"{path} can't be written: {error.strerror}") from error
+
+
+def refuse_existing(path: Path) -> None:
+    """Raises ExportRefused where something has that name."""
+    if os.path.lexists(path):
+        raise ExportRefused(f"{path} is there already; --force writes over it")
