@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from paged_chat.engine import ChatMessage, Engine
+from paged_chat.engine import ChatMessage
 
 from .chats import Chat, Message
 from .engine_host import LoadedEngine
 from .send_plan import SendPlan
+
+if TYPE_CHECKING:
+    from paged_chat.engine import Engine  # imports torch
 
 
 @dataclass(frozen=True, slots=True)
