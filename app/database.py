@@ -135,7 +135,10 @@ def backups_folder(path: Path) -> Path:
 
 def _make_private(path: Path) -> None:
     """The folder and the file, for nobody else to read, where they are new."""
-    path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise StoreUnavailable(f"{path.parent} isn't a folder: give another one with --home") from error
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE_FILE))
 

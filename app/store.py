@@ -147,6 +147,7 @@ class Store:
         """Shows the path that ends with a message; raises ChatNotFound, MessageNotFound."""
 
         def show(db: Connection) -> Chat:
+            chat_table.get(db, chat_id)
             message_table.get_in_chat(db, chat_id, message_id)
             chat_table.touch(db, chat_id, active_leaf_id=message_id)
             return chat_table.get(db, chat_id)

@@ -9,6 +9,7 @@ import pytest
 
 from paged_chat.app import cli
 from paged_chat.app.commands import ask, bench
+from paged_chat.app.store import Store, default_path
 from paged_chat.engine.config import EngineConfig
 from scripted_engine import ScriptedEngine
 
@@ -59,3 +60,10 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
     monkeypatch.setattr(ask, "open_engine", open_engine)
     monkeypatch.setattr(bench, "open_engine", open_engine)
     return engine
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    """The chats of this test's home."""
+    with Store(default_path()) as store:
+        yield store
