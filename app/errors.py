@@ -1,6 +1,7 @@
 """What can go wrong with chats and where they are kept; each message says what to do next."""
 
-from paged_chat.engine.errors import PagedChatError
+# Also for the terminal's screens, which import nothing of the engine.
+from paged_chat.engine.errors import PagedChatError as PagedChatError
 
 
 class ChatNotFound(PagedChatError):

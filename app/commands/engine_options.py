@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from paged_chat.engine.config import DEFAULT_MODEL, DEVICES, DTYPES, KERNELS, WEIGHTS, EngineConfig
+from paged_chat.engine.config import DEFAULT_MODEL as DEFAULT_MODEL
+from paged_chat.engine.config import DEVICES, DTYPES, KERNELS, WEIGHTS, EngineConfig
 from paged_chat.engine.errors import InvalidParameter
 
 from .progress import load_progress
@@ -48,6 +49,17 @@ def from_options(build: Callable[[], T]) -> T:
         field, _, rest = str(error).partition(" ")
         option = {"n": "-n"}.get(field, "--" + field.replace("_", "-"))
         raise typer.BadParameter(f"{option} {rest}") from error
+
+
+def config_from(
+    model: str, device: str, dtype: str, weights: str, kernels: str, num_blocks: int | None
+) -> EngineConfig:
+    """The configuration that the options above ask for; a value out of range is a usage error."""
+    return from_options(
+        lambda: EngineConfig(
+            model=model, device=device, dtype=dtype, weights=weights, kernels=kernels, num_blocks=num_blocks
+        )
+    )
 
 
 @contextmanager
