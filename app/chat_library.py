@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Unpack
 
 from paged_chat.engine.request import SamplingParams
@@ -11,6 +11,7 @@ from .chat_search import SearchHit
 from .chat_table import ChatChanges
 from .chats import UNTITLED, Chat
 from .errors import MessageNotFound
+from .imported_chat import ImportedChat
 from .store_stats import StoreStats
 from .stores import Stores
 from .watchers import Watchers
@@ -117,6 +118,12 @@ class ChatLibrary:
             self._stores.mark_temporary(chat.id)
         self._watchers.chats_changed()
         return chat
+
+    def import_chats(self, chats: Iterable[ImportedChat], *, user: str = "") -> list[Chat]:
+        """Adds all of the chats or, where one can't be read to its end, none."""
+        imported = self._stores.on_disk.import_chats(chats, user)
+        self._watchers.chats_changed()
+        return imported
 
     def search(self, query: str, *, user: str = "", limit: int = 50) -> list[SearchHit]:
         """In titles and messages of stored chats; temporary ones are in no search."""
