@@ -113,7 +113,8 @@ class EngineHost:
             self._config = config
             old, self._served = self._served, None
             before = self._loaded
-            self._loaded = loaded = Future()
+            loaded: Future[LoadedEngine] = Future()
+            self._loaded = loaded
         _refuse(before, EngineUnavailable(f"another model was chosen while {self._status.model} was loading"))
         self._set(loaded, EngineStatus(phase="loading", model=config.model))
         self._exchange(old, config, loaded)

@@ -94,13 +94,14 @@ class ReplyDesk:
             if chat_id in (None, reply.chat_id) and (message_ids is None or reply.message_id in message_ids)
         )
 
-    def running(self, chat_id: str | None = None) -> list[RunningReply]:
-        """The replies that grow, of one chat or of all."""
-        return [reply for reply in self._replies(chat_id) if not reply.has_ended]
+    def replies(self, chat_id: str | None = None) -> list[RunningReply]:
+        """Those that grow and those whose end isn't stored yet, of one chat or of all."""
+        with self._lock:
+            return [reply for reply in self._jobs if chat_id in (None, reply.chat_id)]
 
-    def unsaved(self, chat_id: str) -> dict[int, Message]:
-        """By id, what the store doesn't have yet: replies that grow, and those whose end is on its way."""
-        return {reply.message_id: reply.message() for reply in self._replies(chat_id)}
+    def running(self, chat_id: str | None = None) -> list[RunningReply]:
+        """Those that grow."""
+        return [reply for reply in self.replies(chat_id) if not reply.has_ended]
 
     def close(self) -> None:
         """Stops every reply and saves it; what the engine doesn't end in time ends with what it has."""
@@ -108,14 +109,10 @@ class ReplyDesk:
         self.stop()
         self._saver.close(STOP_S, SAVE_S)
 
-    def _replies(self, chat_id: str | None) -> list[RunningReply]:
-        with self._lock:
-            return [reply for reply in self._jobs if chat_id in (None, reply.chat_id)]
-
     def _take_change(self, reply: RunningReply) -> None:
         self._on_change(reply)
         if reply.has_ended:
-            self._saver.wake()
+            self._saver.finish(reply)
             if reply.has_failed:
                 self._host.report_fault()
 

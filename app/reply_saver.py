@@ -31,7 +31,8 @@ class ReplySaver:
         """store_of: where a chat lives, by its id. on_saved: hears of each end that is in the store."""
         self._store_of = store_of
         self._on_saved = on_saved
-        self._num_saved_tokens: dict[RunningReply, int] = {}
+        self._num_saved_tokens: dict[RunningReply, int] = {}  # of each reply that is kept
+        self._ended: set[RunningReply] = set()
         self._changed = threading.Condition()
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="paged-chat saver", daemon=True)
@@ -42,49 +43,50 @@ class ReplySaver:
             self._num_saved_tokens[reply] = reply.num_tokens
             self._changed.notify_all()
 
-    def wake(self) -> None:
-        """A reply has ended."""
+    def finish(self, reply: RunningReply) -> None:
+        """It has ended, and whoever watches was told."""
         with self._changed:
+            self._ended.add(reply)
             self._changed.notify_all()
 
     def close(self, grace_s: float, timeout_s: float) -> None:
         """Gives replies `grace_s` to end, stops the others, and saves all once more; `timeout_s` is for the saving."""
         with self._changed:
-            self._changed.wait_for(lambda: all(reply.has_ended for reply in self._num_saved_tokens), grace_s)
-        for reply in self._kept():
+            self._changed.wait_for(lambda: self._ended.issuperset(self._num_saved_tokens), grace_s)
+            kept = list(self._num_saved_tokens)
+        for reply in kept:
             reply.end("stopped")
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
         self._thread.join(timeout_s)
+        for reply in self._num_saved_tokens:
+            logger.error("reply %d of chat %s isn't saved whole", reply.message_id, reply.chat_id)
 
     def _run(self) -> None:
-        next_drafts_at = time.monotonic()
+        drafts_due_at = time.monotonic()
         is_last_round = False
         while not is_last_round:
             with self._changed:
-                self._changed.wait_for(self._has_work, self._patience(next_drafts_at))
+                if not self._has_work():
+                    self._changed.wait(self._patience(drafts_due_at))
                 is_last_round = self._is_closing
-            are_drafts_due = time.monotonic() >= next_drafts_at
+                kept = {reply: reply in self._ended for reply in self._num_saved_tokens}
+            are_drafts_due = time.monotonic() >= drafts_due_at
             if are_drafts_due:
-                next_drafts_at = time.monotonic() + DRAFT_INTERVAL_S
-            for reply in self._kept():
-                if reply.has_ended:
-                    if are_drafts_due or is_last_round or not reply.is_unsaved:
-                        self._save(reply, self._finish)
-                elif are_drafts_due:
+                drafts_due_at = time.monotonic() + DRAFT_INTERVAL_S
+            for reply, has_ended in kept.items():
+                if has_ended and (are_drafts_due or is_last_round or not reply.is_unsaved):
+                    self._save(reply, self._finish)
+                elif not has_ended and are_drafts_due:
                     self._save(reply, self._save_draft)
 
-    def _kept(self) -> list[RunningReply]:
-        with self._changed:
-            return list(self._num_saved_tokens)
-
     def _has_work(self) -> bool:
-        return self._is_closing or any(reply.has_ended and not reply.is_unsaved for reply in self._num_saved_tokens)
+        return self._is_closing or any(not reply.is_unsaved for reply in self._ended)
 
-    def _patience(self, next_drafts_at: float) -> float | None:
+    def _patience(self, drafts_due_at: float) -> float | None:
         """Without a reply there is nothing to wake for."""
-        return max(0.0, next_drafts_at - time.monotonic()) if self._num_saved_tokens else None
+        return max(0.0, drafts_due_at - time.monotonic()) if self._num_saved_tokens else None
 
     def _save(self, reply: RunningReply, save: Callable[[RunningReply], None]) -> None:
         try:
@@ -126,4 +128,5 @@ class ReplySaver:
     def _forget(self, reply: RunningReply) -> None:
         with self._changed:
             del self._num_saved_tokens[reply]
+            self._ended.discard(reply)
         self._on_saved(reply)

@@ -70,7 +70,7 @@ class ChatService(ChatLibrary):
         stores = Stores(store)
         watchers = Watchers(
             version_of=lambda chat_id: stores.of(chat_id).version(chat_id),
-            running_in=lambda chat_id: self._desk.running(chat_id),
+            replies_in=lambda chat_id: self._desk.replies(chat_id),
         )
         super().__init__(stores, watchers, default_sampling)
         store.stop_orphaned_drafts()
@@ -103,7 +103,7 @@ class ChatService(ChatLibrary):
     def tree(self, chat_id: str) -> MessageTree:
         """The chat's messages; those that are being written with their text as far as it has come."""
         # In this order: a reply that ends in between is in the first, or finished in the second.
-        unsaved = self._desk.unsaved(chat_id)
+        unsaved = {reply.message_id: reply.message() for reply in self._desk.replies(chat_id)}
         tree = self._stores.of(chat_id).tree(chat_id)
         if not unsaved:
             return tree
@@ -232,7 +232,7 @@ class ChatService(ChatLibrary):
 
     def watch_app(self) -> Watcher[AppEvent]:
         """Follows the list of chats and the engine: first how the engine stands, then what happens."""
-        return self._watchers.watch_app(self._host.status)
+        return self._watchers.watch_app(lambda: self._host.status)
 
     # What sending would cost
 

@@ -24,10 +24,10 @@ class Watchers:
     One that nobody holds any more is forgotten, closed or not.
     """
 
-    def __init__(self, version_of: Callable[[str], int], running_in: Callable[[str], Iterable[RunningReply]]) -> None:
-        """version_of: a chat's, from the store; raises ChatNotFound. running_in: a chat's replies that still grow."""
+    def __init__(self, version_of: Callable[[str], int], replies_in: Callable[[str], list[RunningReply]]) -> None:
+        """version_of: a chat's, from the store; raises ChatNotFound. replies_in: a chat's whose end isn't stored."""
         self._version_of = version_of
-        self._running_in = running_in
+        self._replies_in = replies_in
         self._lock = threading.Lock()
         self._of_chats: dict[str, WeakSet[_ChatWatcher]] = {}
         self._of_app: WeakSet[Watcher[AppEvent]] = WeakSet()
@@ -37,24 +37,27 @@ class Watchers:
 
     def watch_chat(self, chat_id: str, *, until_idle: bool) -> Watcher[ChatEvent]:
         watcher = _ChatWatcher(until_idle)
+        version = self._find_version(chat_id)
+        watcher.tell("chat", lambda: ChatChanged(chat_id, is_deleted=version is None))
         with self._lock:
             self._of_chats.setdefault(chat_id, WeakSet()).add(watcher)
+            if version is not None:
+                self._versions.setdefault(chat_id, version)
             if self._lookout is None:
                 self._lookout = threading.Thread(target=self._look_around, name="paged-chat lookout", daemon=True)
                 self._lookout.start()
-        self.chat_changed(chat_id, [watcher])
-        for reply in self._running_in(chat_id):
+        for reply in self._replies_in(chat_id):
             watcher.tell_of(reply)
         self._end_idle(chat_id, [watcher])
         if self._is_closed.is_set():
             watcher.end()
         return watcher
 
-    def watch_app(self, status: EngineStatus) -> Watcher[AppEvent]:
+    def watch_app(self, read_status: Callable[[], EngineStatus]) -> Watcher[AppEvent]:
         watcher: Watcher[AppEvent] = Watcher()
         with self._lock:
             self._of_app.add(watcher)
-        watcher.tell("engine", lambda: status)
+        watcher.tell("engine", read_status)
         if self._is_closed.is_set():
             watcher.end()
         return watcher
@@ -67,20 +70,18 @@ class Watchers:
         if reply.has_ended:
             self._end_idle(reply.chat_id, watchers)
 
-    def chat_changed(self, chat_id: str, watchers: Iterable[_ChatWatcher] | None = None) -> None:
-        """Tells `watchers`, all of the chat's if it is None."""
-        watchers = self._watchers_of(chat_id) if watchers is None else watchers
+    def chat_changed(self, chat_id: str) -> None:
+        watchers = self._watchers_of(chat_id)
         if not watchers:
             return
         version = self._find_version(chat_id)
-        event = ChatChanged(chat_id, is_deleted=version is None)
         with self._lock:
             if version is None:
                 self._versions.pop(chat_id, None)
             else:
                 self._versions[chat_id] = version
         for watcher in watchers:
-            watcher.tell("chat", lambda: event)
+            watcher.tell("chat", lambda: ChatChanged(chat_id, is_deleted=version is None))
 
     def chats_changed(self) -> None:
         for watcher in self._watchers_of_app():
@@ -111,9 +112,15 @@ class Watchers:
 
     def _end_idle(self, chat_id: str, watchers: Iterable[_ChatWatcher]) -> None:
         waiting = [watcher for watcher in watchers if watcher.until_idle]
-        if waiting and not any(self._running_in(chat_id)):
-            for watcher in waiting:
-                watcher.end()
+        if not waiting:
+            return
+        replies = self._replies_in(chat_id)
+        if not all(reply.has_ended for reply in replies):
+            return
+        for watcher in waiting:
+            for reply in replies:
+                watcher.tell_of(reply)  # another thread may have ended it, and be about to tell
+            watcher.end()
 
     def _find_version(self, chat_id: str) -> int | None:
         try:
@@ -128,7 +135,7 @@ class Watchers:
                 known = dict(self._versions)
             for chat_id, version in known.items():
                 # A reply that is written here changes its chat all the time, and is told of at its end.
-                if any(self._running_in(chat_id)):
+                if self._replies_in(chat_id):
                     continue
                 with contextlib.suppress(PagedChatError):  # a database that can't be read now is looked at again
                     if self._find_version(chat_id) != version:
