@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence as ListOf
+from functools import cached_property
 
 from .cache.block_detail import BlockDetail
 from .cache.block_manager import BlockManager, PrefixProbe
@@ -18,8 +19,10 @@ from .output_builder import OutputBuilder
 from .pool_size import choose_num_blocks
 from .progress import LoadProgress, OnProgress, ignore_progress
 from .request import RequestOutput, SamplingParams, TokenDelta
+from .text.chat_encoder import ChatEncoder
 from .text.chat_message import ChatMessage
 from .text.chat_template import ChatTemplate
+from .text.detokenizer import whole_characters
 from .text.tokenizer import Tokenizer, load_tokenizer
 
 WARM_UP_ROWS = (1, 128)  # one token, and a prompt long enough for the path that long prompts take
@@ -171,9 +174,16 @@ class Engine:
     def encode_chat(self, messages: ListOf[ChatMessage]) -> list[int]:
         """The chat in the model's own template, up to where its next reply begins.
 
+        A chat that goes on begins with the ids that were encoded before, and the reply's own (see ChatEncoder).
+        May be called from any thread, as may `encode`, `decode` and `resumable`.
+
         Raises TokenizerMissing, and ChatTemplateInvalid where the model has no template or it refuses the messages.
         """
-        return self.chat_template.encode_chat(messages)
+        return self._chat_encoder.encode(messages)
+
+    def resumable(self, reply_token_ids: ListOf[int]) -> list[int]:
+        """The ids of a reply after which it can go on: without an end token, and without half a character."""
+        return whole_characters(self.tokenizer, self.tokenizer.without_end(reply_token_ids))
 
     @property
     def chat_template(self) -> ChatTemplate:
@@ -181,6 +191,10 @@ class Engine:
         if self._chat_template is None:
             raise self._tokenizer_missing()
         return self._chat_template
+
+    @cached_property
+    def _chat_encoder(self) -> ChatEncoder:
+        return ChatEncoder(self.tokenizer, self.chat_template)
 
     # Figures
 

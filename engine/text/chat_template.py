@@ -1,6 +1,5 @@
-"""A model's chat template: messages to the text, and to the token ids, that the model was trained to read."""
+"""A model's chat template: messages to the text that the model was trained to read."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -14,15 +13,11 @@ from .tokenizer import Tokenizer
 
 MAX_TEMPLATE_CHARS = 1_000_000
 
-logger = logging.getLogger(__name__)
-
 
 class ChatTemplate:
     """Renders chats with the template that came with the model.
 
-    - The template alone decides about BOS: its text is encoded without a second one from the tokenizer.
     - A template that has no place for a system message gets it folded into the user message that follows.
-    - Nothing that a message says can become a control token (see control_tokens.py).
     - A model without a template has no chat form that we could guess: rendering raises ChatTemplateInvalid, and the
       model still serves raw prompts (`Tokenizer.encode_prompt`).
     """
@@ -37,69 +32,11 @@ class ChatTemplate:
     def render(self, messages: Sequence[ChatMessage], add_generation_prompt: bool = True) -> str:
         """The chat as text; with `add_generation_prompt` it ends where the assistant's reply begins.
 
-        For people to read: a message may hold the text of a control token here. `encode_chat` keeps them apart.
+        For people to read: a message may hold the text of a control token here. `ChatEncoder` keeps them apart.
 
         Raises ChatTemplateInvalid where there is no template, or it is faulty, or it refuses these messages.
         """
         return self._render(self._with_system_placed(messages), add_generation_prompt)
-
-    def encode_chat(self, messages: Sequence[ChatMessage], add_generation_prompt: bool = True) -> list[int]:
-        """The chat as token ids.
-
-        Equal to `Tokenizer.encode_markup(render(messages))` unless a message holds the text of a control token or has
-        `token_ids` of its own.
-
-        Raises ChatTemplateInvalid as `render` does.
-        """
-        placed = self._with_system_placed(messages)
-        if any(message.token_ids is not None for message in placed):
-            return self._encode_spliced(placed, add_generation_prompt)
-        return self._encode(placed, add_generation_prompt)
-
-    def _encode(self, messages: list[ChatMessage], add_generation_prompt: bool) -> list[int]:
-        control_tokens = self._tokenizer.control_tokens
-        text = self._render(messages, add_generation_prompt)
-        if not any(control_tokens.may_arise_in(message.content) for message in messages):
-            return self._tokenizer.encode_markup(text)
-
-        shield = control_tokens.shield_for([text, *(message.content for message in messages)])
-        covered = [replace(message, content=shield.cover(message.content)) for message in messages]
-        shielded = self._render(covered, add_generation_prompt)
-        if shield.uncover(shielded) != text:
-            # The template looks into the messages, for </think> for instance: leave all but control tokens to it.
-            covered = [replace(message, content=shield.cover_tokens(message.content)) for message in messages]
-            shielded = self._render(covered, add_generation_prompt)
-        unforged = shield.uncover(shielded) == text and control_tokens.count_in(shielded) == control_tokens.count_in(
-            text
-        )
-        return self._tokenizer.encode_markup(text) if unforged else self._tokenizer.encode_shielded(shielded, shield)
-
-    def _encode_spliced(self, messages: list[ChatMessage], add_generation_prompt: bool) -> list[int]:
-        """Render with a mark in place of every reply whose ids are known, then put the ids where the marks are."""
-        text_only = [replace(message, token_ids=None) for message in messages]
-        shield = self._tokenizer.control_tokens.shield_for(
-            [self.source or "", *(message.content for message in messages)]
-        )
-        mark = shield.splice_mark
-        splices = [message.token_ids for message in messages if message.token_ids is not None]
-        marked = [
-            plain if message.token_ids is None else replace(plain, content=mark)
-            for message, plain in zip(messages, text_only, strict=True)
-        ]
-        unshielded = self._render(marked, add_generation_prompt)
-        if unshielded.count(mark) != len(splices):
-            # The template leaves replies out or repeats them, so which ids belong where isn't known.
-            logger.info("the chat template doesn't write each reply once; replies are encoded anew")
-            return self._encode(text_only, add_generation_prompt)
-        shielded = self._render(
-            [replace(message, content=shield.cover(message.content)) for message in marked], add_generation_prompt
-        )
-        if shield.uncover(shielded) != unshielded:
-            shielded = self._render(
-                [replace(message, content=shield.cover_tokens(message.content)) for message in marked],
-                add_generation_prompt,
-            )
-        return self._tokenizer.encode_shielded(shielded, shield, splices)
 
     @cached_property
     def _compiled(self) -> Template:

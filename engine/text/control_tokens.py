@@ -21,9 +21,14 @@ CONTROL_SHAPE = re.compile(r"<[|\uff5c].+[|\uff5c]>", re.DOTALL)  # U+FF5C: Deep
 
 @dataclass(frozen=True)
 class ControlTokens:
-    """The texts of a tokenizer's control tokens."""
+    """The texts of a tokenizer's control tokens.
+
+    separators: those that split a text in two that can be encoded apart: what stands before one of them never changes
+        the ids from there on, nor do they change the ids before.
+    """
 
     texts: frozenset[str]
+    separators: frozenset[str] = frozenset()
 
     @cached_property
     def first_characters(self) -> str:
@@ -34,8 +39,20 @@ class ControlTokens:
         longest_first = sorted(self.texts, key=lambda text: (-len(text), text))
         return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
-    def count_in(self, text: str) -> int:
-        return sum(1 for _ in self.pattern.finditer(text))
+    def found_in(self, text: str) -> list[str]:
+        return self.pattern.findall(text)
+
+    def leading(self, text: str) -> re.Match[str] | None:
+        """The control token that a text begins with, white space aside; group 1 is the token."""
+        return self._leading.match(text)
+
+    @cached_property
+    def _leading(self) -> re.Pattern[str]:
+        return re.compile(rf"\s*({self.pattern.pattern})")
+
+    def last_separator_in(self, text: str) -> int:
+        """Where the last separator begins; 0 where there is none."""
+        return max((found.start() for found in self.pattern.finditer(text) if found[0] in self.separators), default=0)
 
     def occur_in(self, text: str) -> bool:
         return self.pattern.search(text) is not None
@@ -74,6 +91,11 @@ class Shield:
         """One character that stands for a whole reply whose token ids are known."""
         return chr(self.start + len(self.control_tokens.first_characters))
 
+    def is_free_in(self, texts: Iterable[str]) -> bool:
+        """Whether none of its stand-ins occurs in these texts."""
+        ours = {*self.stand_ins.values(), self.splice_mark}
+        return all(text.isascii() or ours.isdisjoint(text) for text in texts)
+
     def cover(self, text: str) -> str:
         """Every character that could begin a control token, replaced."""
         # Not str.translate, which is many times slower, and whole chats pass through here.
@@ -84,8 +106,3 @@ class Shield:
     def cover_tokens(self, text: str) -> str:
         """The same, but only inside whole control tokens: all else is left for the template to read."""
         return self.control_tokens.pattern.sub(lambda found: self.cover(found[0]), text)
-
-    def uncover(self, text: str) -> str:
-        for character, stand_in in self.stand_ins.items():
-            text = text.replace(stand_in, character)
-        return text

@@ -1,7 +1,7 @@
 """Token ids to text while they arrive."""
 
 import codecs
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .tokenizer import Tokenizer
 
@@ -41,3 +41,14 @@ class Detokenizer:
         """
         self._decoder.reset()
         return ""
+
+
+def whole_characters(tokenizer: Tokenizer, token_ids: Sequence[int]) -> list[int]:
+    """The ids up to where they make whole characters: a text that goes on behind them begins with one, too."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    num_whole = 0
+    for position, token_id in enumerate(token_ids):
+        decoder.decode(tokenizer.token_bytes.of(token_id, first=False) or b"")
+        if not decoder.getstate()[0]:
+            num_whole = position + 1
+    return list(token_ids[:num_whole])

@@ -20,21 +20,25 @@ class ShieldedTokenizer:
     def __init__(self, original: tokenizers.Tokenizer, shield: Shield) -> None:
         """Raises ModelFileInvalid where the vocabulary itself makes a control token out of plain text."""
         self.shield = shield
-        spec = original.to_str()
         control_texts = shield.control_tokens.texts
         added = original.get_added_tokens_decoder().values()
-        self._copy = _shielded(spec, shield)
+        self._copy = _shielded(_copy(original), shield)
         if self._forged() or any(token.normalized for token in added if token.content in control_texts):
-            self._copy = _shielded(_without_ways_to_forge(spec, control_texts), shield)
+            unforgeable = tokenizers.Tokenizer.from_str(_without_ways_to_forge(original.to_str(), control_texts))
+            self._copy = _shielded(unforgeable, shield)
         if forged := self._forged():
             raise ModelFileInvalid(
                 f"this model's tokenizer makes the control token {forged} out of plain text, "
                 "so a message that contains it can't be kept apart from the chat's own structure"
             )
-        self.splice_id = self._copy.token_to_id(shield.splice_mark)
 
-    def encode(self, text: str) -> list[int]:
-        """Ids; a splice mark is `splice_id`, an id that the original doesn't have."""
+    def encode(self, text: str, *, at_start: bool = True) -> list[int]:
+        """Ids; at the start some tokenizers put a space, which they don't behind a control token."""
+        if at_start:
+            return self._ids(text)
+        return self._ids(self.shield.splice_mark + text)[1:]
+
+    def _ids(self, text: str) -> list[int]:
         token_ids: list[int] = self._copy.encode(text, add_special_tokens=False).ids
         return token_ids
 
@@ -48,8 +52,21 @@ class ShieldedTokenizer:
         return None
 
 
-def _shielded(spec: str, shield: Shield) -> tokenizers.Tokenizer:
-    copy = tokenizers.Tokenizer.from_str(spec)
+def _copy(original: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """A copy with settings of its own; the vocabulary, which takes long to copy, is shared where it can be."""
+    added = original.get_added_tokens_decoder()
+    copy = tokenizers.Tokenizer(original.model)
+    copy.add_tokens([added[token_id] for token_id in sorted(added)])
+    if any(copy.token_to_id(token.content) != token_id for token_id, token in added.items()):
+        return tokenizers.Tokenizer.from_str(original.to_str())  # ids with gaps can't be given out anew
+    if original.normalizer is not None:
+        copy.normalizer = original.normalizer
+    if original.pre_tokenizer is not None:
+        copy.pre_tokenizer = original.pre_tokenizer
+    return copy
+
+
+def _shielded(copy: tokenizers.Tokenizer, shield: Shield) -> tokenizers.Tokenizer:
     steps = [normalizers.Replace(stand_in, real) for real, stand_in in shield.stand_ins.items()]
     if copy.normalizer is not None:
         steps.append(copy.normalizer)

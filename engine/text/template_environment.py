@@ -54,6 +54,26 @@ class _Budget:
 
 
 _budget: ContextVar[_Budget | None] = ContextVar("_budget", default=None)
+_readings: ContextVar[dict[str, str] | None] = ContextVar("_readings", default=None)
+
+
+@contextmanager
+def clock_readings() -> Iterator[dict[str, str]]:
+    """What templates that run within this block read from the clock: each format with the text it gave.
+
+    The clock is the only thing beside the messages that a template's text depends on.
+    """
+    readings: dict[str, str] = {}
+    token = _readings.set(readings)
+    try:
+        yield readings
+    finally:
+        _readings.reset(token)
+
+
+def read_clock(format_: str) -> str:
+    """The local time in a format of strftime."""
+    return datetime.now().strftime(format_)
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
@@ -170,7 +190,10 @@ def _refuse(message: str) -> NoReturn:
 def _strftime_now(format_: str) -> str:
     if len(format_) > MAX_STRFTIME_CHARS or re.search(r"\d{3}", format_):
         raise TemplateLimit("it writes the date in too long a form")
-    return datetime.now().strftime(format_)
+    text = read_clock(format_)
+    if (readings := _readings.get()) is not None:
+        readings[format_] = text
+    return text
 
 
 def _tojson(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import tokenizers
@@ -37,14 +38,7 @@ class Tokenizer:
         named = {token for token in (files.bos_token, files.eos_token) if token}
         _recognise(self._tokenizer, named)
         self.token_bytes = TokenBytes(self._tokenizer)
-        added = self._tokenizer.get_added_tokens_decoder().values()
-        self.control_tokens = ControlTokens(
-            frozenset(
-                token.content
-                for token in added
-                if token.content and (token.special or token.content in named or CONTROL_SHAPE.fullmatch(token.content))
-            )
-        )
+        self.control_tokens = _control_tokens(self._tokenizer, named)
         self._adds_bos = self._begins_with_bos() if files.adds_bos is None else files.adds_bos
         self._shielded: ShieldedTokenizer | None = None
 
@@ -52,6 +46,16 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """Number of ids, added tokens included."""
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    @cached_property
+    def control_ids(self) -> frozenset[int]:
+        """The ids of the control tokens."""
+        ids = (self.id_of(text) for text in self.control_tokens.texts)
+        return frozenset(token_id for token_id in ids if token_id is not None)
+
+    def without_end(self, reply: Sequence[int]) -> Sequence[int]:
+        """A reply's ids without the control token that it ends with, if it does."""
+        return reply[:-1] if reply and reply[-1] in self.control_ids else reply
 
     @property
     def bos_id(self) -> int | None:
@@ -93,29 +97,17 @@ class Tokenizer:
             return [bos_id, *token_ids]
         return token_ids
 
-    def encode_shielded(self, text: str, shield: Shield, splices: Sequence[Sequence[int]] = ()) -> list[int]:
+    def encode_shielded(self, text: str, shield: Shield, *, at_start: bool = True) -> list[int]:
         """Ids of a text in which stand-ins keep some control tokens from being any: the others are what they say.
 
-        The splice marks in the text become the `splices`, in order. Where the text goes on with the very token that a
-        splice ends with (a reply's end of turn), it isn't written twice.
+        at_start: nothing precedes the text; some tokenizers put a space there.
 
         Raises ModelFileInvalid where the vocabulary itself makes a control token out of plain text.
         """
         shielded = self._shielded
         if shielded is None or shielded.shield != shield:
             shielded = self._shielded = ShieldedTokenizer(self._tokenizer, shield)
-        token_ids: list[int] = []
-        after_splice = False
-        remaining = iter(splices)
-        for token_id in shielded.encode(_without_lone_surrogates(text)):
-            if token_id == shielded.splice_id:
-                token_ids += next(remaining)
-                after_splice = True
-                continue
-            if not (after_splice and token_ids[-1:] == [token_id]):
-                token_ids.append(token_id)
-            after_splice = False
-        return token_ids
+        return shielded.encode(_without_lone_surrogates(text), at_start=at_start)
 
     def decode(self, token_ids: Iterable[int], skip_special: bool = True) -> str:
         """Text of these ids; bytes that make no character read U+FFFD, ids beyond the vocabulary nothing."""
@@ -164,6 +156,22 @@ def _recognise(tokenizer: tokenizers.Tokenizer, named: set[str]) -> None:
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     missing = sorted(name for name in named - added if tokenizer.token_to_id(name) is not None)
     tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in missing])
+
+
+def _control_tokens(tokenizer: tokenizers.Tokenizer, named: set[str]) -> ControlTokens:
+    added = [token for token in tokenizer.get_added_tokens_decoder().values() if token.content]
+    control = [
+        token for token in added if token.special or token.content in named or CONTROL_SHAPE.fullmatch(token.content)
+    ]
+    # The leftmost added token is cut out of a text first, so one that overlaps the next one's beginning takes it away.
+    ends = {token.content[start:] for token in added for start in range(1, len(token.content))}
+    separators = (
+        token.content
+        for token in control
+        if not (token.lstrip or token.single_word)
+        and ends.isdisjoint(token.content[:length] for length in range(1, len(token.content)))
+    )
+    return ControlTokens(frozenset(token.content for token in control), frozenset(separators))
 
 
 def _ids(tokenizer: tokenizers.Tokenizer, text: str, add_special_tokens: bool = False) -> list[int]:
