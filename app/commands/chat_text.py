@@ -55,8 +55,8 @@ def search_line(hit: SearchHit) -> str:
         snippet += harmless(hit.snippet[end:start]) + typer.style(harmless(hit.snippet[start:stop]), bold=True)
         end = stop
     snippet += harmless(hit.snippet[end:])
-    where = f"{_short_id(hit.chat)}  {_one_line(hit.chat.title)}"
-    return snippet if hit.message_id is None else f"{where}: {snippet}"
+    title = "" if hit.message_id is None else f"{_one_line(hit.chat.title)}: "
+    return f"{_short_id(hit.chat)}  {title}{snippet}"
 
 
 def stats_text(stats: StoreStats) -> str:

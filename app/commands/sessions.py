@@ -51,7 +51,7 @@ def list_chats(
     user: UserOption = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each chat.")] = False,
 ) -> None:
-    """Show the chats: pinned ones first, then those with the newest messages."""
+    """List chats: pinned ones first, then the newest."""
     with _store() as store:
         chats = store.chats(user=user, archived=archived, tag=tag, limit=limit)
     for chat in chats:
@@ -144,7 +144,7 @@ def import_chats(
     user: UserOption = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Add the chats of files: ours, ChatGPT's export, lists of messages; all of them or none."""
+    """Add the chats of files, all of them or none."""
     read = [_read_standard_input() if file == STANDARD_STREAM else porting.read_file(file) for file in files]
     left_out = sum((one.left_out for one in read), start=Counter[str]())
     with _store() as store:
@@ -155,7 +155,7 @@ def import_chats(
     typer.echo(f"{chat_text.counted(len(added), 'chat')} imported")
     if left_out:
         things = ", ".join(f"{count:,} {thing}" for thing, count in sorted(left_out.items()))
-        typer.echo(f"left out, since chats here hold text alone: {things}")
+        typer.echo(f"not taken over: {things}")
 
 
 @app.command(context_settings=HELP_OPTIONS)

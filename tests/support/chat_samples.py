@@ -1,6 +1,6 @@
 """Chats with trees, by hand and by Hypothesis, as a store gives them."""
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
@@ -87,11 +87,36 @@ def imported(chat: Chat, tree: MessageTree) -> ImportedChat:
 
 
 # Lines that mean something to Markdown, HTML, JSON, or our own files.
-TRICKY_LINES = (
-    "```", "````python", "~~~", "# Title", "## You", "---", "===", "> quoted", "- item", "  ```", "    code", "<!--", "-->",
-    "<!-- paged-chat:message 1 -->", r"\<!-- paged-chat:chat 1 -->", "<!-- paged-chat:record", "<pre>", "<?php",
-    "<![CDATA[", "<!DOCTYPE html>", "<div>", "</div>", "<script>", '{"id": 1}', r"\\", "", " ", "\t", "\r", "&amp;", "[a]: b",
-)  # fmt: skip
+MARKUP_LINES = r"""
+```
+````python
+~~~
+# Title
+## You
+---
+===
+> quoted
+- item
+  ```
+    code
+<!--
+-->
+<!-- paged-chat:message 1 -->
+\<!-- paged-chat:chat 1 -->
+<!-- paged-chat:record
+<pre>
+<?php
+<![CDATA[
+<!DOCTYPE html>
+<div>
+</div>
+<script>
+{"id": 1}
+\\
+&amp;
+[a]: b
+""".splitlines()
+TRICKY_LINES = [*MARKUP_LINES, " ", "\t", "\r"]
 
 # A store holds no NUL and no half of a surrogate pair.
 characters = st.characters(codec="utf-8", exclude_characters="\0")
@@ -164,6 +189,3 @@ def chats(draw: st.DrawFn) -> tuple[Chat, MessageTree]:
         updated_at=draw(times),
     )
     return chat, tree
-
-
-EAST = timezone(timedelta(hours=5, minutes=30))

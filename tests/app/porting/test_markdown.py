@@ -89,7 +89,7 @@ def test_the_shown_path_comes_first_then_the_other_branches():
     assert document.endswith("]}\n-->\n")
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(chat_samples.chats(), max_size=3))
 def test_any_chats_come_back_equal(read, chats):
     if chats:
@@ -167,25 +167,55 @@ def changed(old, new):
     [
         ("<html>", "f: line 1: not Markdown that paged-chat wrote, which begins with <!-- paged-chat:chat 1 -->"),
         ("<b>\n" + BODY, "f: line 1: not Markdown that paged-chat wrote, which begins with <!-- paged-chat:chat 1 -->"),
-        (BODY[: BODY.index("<!-- paged-chat:record")], "f: line 40: the file ends too early: <!-- paged-chat:record is missing"),
+        (
+            BODY[: BODY.index("<!-- paged-chat:record")],
+            "f: line 40: the file ends too early: <!-- paged-chat:record is missing",
+        ),
         (BODY, "f: line 40: the record must end with a line --> and nothing may follow it"),
         (BODY * 2, "f: line 40: the record must end with a line --> and nothing may follow it"),
-        (changed(" -->\n# Other", " -->\n<!-- paged-chat:chat 1 -->\n# Other"), "f: line 28: the chat before this one has no record at its end"),
-        (changed("<!-- paged-chat:chat 1 -->", "<!-- paged-chat:system -->"), "f: line 1: a chat must begin with <!-- paged-chat:chat 1 -->"),
-        (changed("chat 1 -->", "chat 2 -->"), "f: line 1: version 2, from a newer paged-chat; this one reads version 1: update it, then import again"),
-        (changed("message 4 -->", "message four -->"), 'f: line 30: "<!-- paged-chat:message four -->" isn\'t a comment that this version knows'),
-        (changed("message 4 -->", "message 4"), 'f: line 30: "<!-- paged-chat:message 4" isn\'t a comment that this version knows'),
+        (
+            changed(" -->\n# Other", " -->\n<!-- paged-chat:chat 1 -->\n# Other"),
+            "f: line 28: the chat before this one has no record at its end",
+        ),
+        (
+            changed("<!-- paged-chat:chat 1 -->", "<!-- paged-chat:system -->"),
+            "f: line 1: a chat must begin with <!-- paged-chat:chat 1 -->",
+        ),
+        (
+            changed("chat 1 -->", "chat 2 -->"),
+            "f: line 1: version 2, from a newer paged-chat; this one reads version 1: update it, then import again",
+        ),
+        (
+            changed("message 4 -->", "message four -->"),
+            'f: line 30: "<!-- paged-chat:message four -->" isn\'t a comment that this version knows',
+        ),
+        (
+            changed("message 4 -->", "message 4"),
+            'f: line 30: "<!-- paged-chat:message 4" isn\'t a comment that this version knows',
+        ),
         (changed("message 4 -->", "message 5 -->"), "f: line 30: message 5 is in line 22 too"),
-        (changed("message 4 -->", "message 8 -->"), "f: record in line 40: messages[2].id is 4, which no text in the file has"),
+        (
+            changed("message 4 -->", "message 8 -->"),
+            "f: record in line 40: messages[2].id is 4, which no text in the file has",
+        ),
         (changed('{"id": 6,', '{"id": 4,'), "f: record in line 40: messages[4].id is 4, which no text in the file has"),
-        (changed("## Assistant\n\n", "Assistant: "), "f: line 15: a heading (## …) and an empty line must stand before a text"),
-        (changed('"role": "assistant"', '"role": "robot"'), 'f: record in line 40: messages[1].role must be "user" or "assistant", not "robot"'),
+        (
+            changed("## Assistant\n\n", "Assistant: "),
+            "f: line 15: a heading (## …) and an empty line must stand before a text",
+        ),
+        (
+            changed('"role": "assistant"', '"role": "robot"'),
+            'f: record in line 40: messages[1].role must be "user" or "assistant", not "robot"',
+        ),
         (changed('"role": "assistant",', '"role": "assistant"'), "f: line 43, column 44: Expecting ',' delimiter"),
-        (changed("]}\n-->", "]}\n-->\nmore"), "f: line 40: the record must end with a line --> and nothing may follow it"),
+        (
+            changed("]}\n-->", "]}\n-->\nmore"),
+            "f: line 40: the record must end with a line --> and nothing may follow it",
+        ),
         (changed("<!-- paged-chat:record\n", "<!-- paged-chat:record\n5 "), "f: line 41, column 3: Extra data"),
         (BODY.encode()[:200] + b"\xff", "f: byte 200 (0xff) isn't UTF-8: invalid start byte"),
     ],
-)  # fmt: skip
+)
 def test_a_fault_is_named_with_its_place(fault, content, expected):
     assert fault(content) == expected
 

@@ -44,7 +44,7 @@ def message_record(index, **changes):
     return json.dumps(document)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(chat_samples.chats(), max_size=3))
 def test_any_chats_come_back_equal(read, chats):
     assert read(written(*chats)).chats == tuple(chat_samples.imported(*chat) for chat in chats)
@@ -134,27 +134,51 @@ def test_a_newer_version_is_refused_whatever_is_in_it(fault, sort_keys):
         (message_record(3, text=None), "f: chats[0].messages[3].text is missing"),
         (message_record(3, tex="x"), "f: chats[0].messages[3].tex is a field that this version doesn't know"),
         (message_record(3, id=1), "f: chats[0].messages[3].id is 1, as is that of messages[0]"),
-        (message_record(3, id=True), f"f: chats[0].messages[3].id must be a whole number from 0 to {2**63 - 1}, not true"),
-        (message_record(3, parent=77), "f: chats[0].messages[3].parent names message 77, which doesn't stand before this one"),
-        (message_record(3, parent=5), "f: chats[0].messages[3].parent names message 5, which doesn't stand before this one"),
-        (message_record(1, parent=9), "f: chats[0].messages[1].parent names message 9, which doesn't stand before this one"),
+        (
+            message_record(3, id=True),
+            f"f: chats[0].messages[3].id must be a whole number from 0 to {2**63 - 1}, not true",
+        ),
+        (
+            message_record(3, parent=77),
+            "f: chats[0].messages[3].parent names message 77, which doesn't stand before this one",
+        ),
+        (
+            message_record(3, parent=5),
+            "f: chats[0].messages[3].parent names message 5, which doesn't stand before this one",
+        ),
+        (
+            message_record(1, parent=9),
+            "f: chats[0].messages[1].parent names message 9, which doesn't stand before this one",
+        ),
         (message_record(1, token_ids=[1, -2]), "f: chats[0].messages[1].token_ids[1] must be a token id, not -2"),
-        (message_record(1, token_ids=[2**31]), "f: chats[0].messages[1].token_ids[0] must be a token id, not 2147483648"),
-        (message_record(1, cost={"num_cached_tokens": 1.5}),
-         f"f: chats[0].messages[1].cost.num_cached_tokens must be a whole number from 0 to {2**63 - 1}, not 1.5"),
-        (message_record(1, cost={"num_cached_tokens": 1, "num_computed_tokens": 1, "num_generated_tokens": 1, "ttft_ms": "5"}),
-         'f: chats[0].messages[1].cost.ttft_ms must be a number, not "5"'),
-        (message_record(1, sampling={"seed": 1, "n": 10**400}),
-         "f: chats[0].messages[1].sampling can't be used: n must be a whole number from 1 to 256, not 1" + 400 * "0"),
+        (
+            message_record(1, token_ids=[2**31]),
+            "f: chats[0].messages[1].token_ids[0] must be a token id, not 2147483648",
+        ),
+        (
+            message_record(1, cost={"num_cached_tokens": 1.5}),
+            f"f: chats[0].messages[1].cost.num_cached_tokens must be a whole number from 0 to {2**63 - 1}, not 1.5",
+        ),
+        (
+            message_record(
+                1, cost={"num_cached_tokens": 1, "num_computed_tokens": 1, "num_generated_tokens": 1, "ttft_ms": "5"}
+            ),
+            'f: chats[0].messages[1].cost.ttft_ms must be a number, not "5"',
+        ),
+        (
+            message_record(1, sampling={"seed": 1, "n": 10**400}),
+            "f: chats[0].messages[1].sampling can't be used: n must be a whole number from 1 to 256, not 1" + 400 * "0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_fault_is_named_with_its_place(fault, content, expected):
     assert fault(content) == expected
 
 
 def test_a_number_that_json_takes_for_infinite_is_refused(fault):
-    content = message_record(1, cost={"num_cached_tokens": 1, "num_computed_tokens": 1, "num_generated_tokens": 1,
-                                      "ttft_ms": 0.125}).replace("0.125", "1e999")  # fmt: skip
+    content = message_record(
+        1, cost={"num_cached_tokens": 1, "num_computed_tokens": 1, "num_generated_tokens": 1, "ttft_ms": 0.125}
+    ).replace("0.125", "1e999")
     assert fault(content) == "f: chats[0].messages[1].cost.ttft_ms must be a number, not Infinity"
 
 
