@@ -66,6 +66,7 @@ class AsyncEngine:
         self._open_samples: dict[str, set[int]] = {}  # those that still grow, by request
         self._lock = threading.Lock()
         self._is_closed = False
+        self._why_closed = "the engine is closed: start a new one"
         self._loaded: Future[Engine] = Future()
         self._thread = threading.Thread(target=self._run, name="paged-chat engine", daemon=True)
         self._thread.start()
@@ -138,7 +139,7 @@ class AsyncEngine:
         order = _Order(function)
         with self._lock:
             if self._is_closed:
-                order.refuse(EngineClosed("the engine is closed: start a new one"))
+                order.refuse(EngineClosed(self._why_closed))
             elif self._loaded.done() and (failure := self._loaded.exception()) is not None:
                 order.refuse(failure)
             else:
@@ -190,6 +191,7 @@ class AsyncEngine:
         message = f"the engine has stopped: {type(error).__name__}: {error}"
         with self._lock:
             self._is_closed = True
+            self._why_closed = message
         while not self._inbox.empty():
             if (order := self._inbox.get()) is not None:
                 order.refuse(EngineClosed(message))

@@ -297,7 +297,7 @@ def test_a_fault_of_the_engine_itself_leaves_nobody_waiting(workshop, caplog, mo
         ends = [delta for delta in deltas if delta.finish_reason]
         assert sorted((delta.sample, delta.finish_reason) for delta in ends) == [(0, "error"), (1, "error")]
         assert all("block 5 counts 2 holders" in delta.error for delta in ends)
-    with pytest.raises(EngineClosed):
+    with pytest.raises(EngineClosed, match="block 5 counts 2 holders"):
         engine.call(lambda own: own.snapshot()).result(PATIENCE_S)
     engine.close()
     assert workshop.engine.was_closed
