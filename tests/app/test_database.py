@@ -184,6 +184,8 @@ def test_an_old_sqlite_is_refused(monkeypatch, home):
 WRITE = textwrap.dedent("""
     import sys
     from pathlib import Path
+
+    sys.modules["pandas"] = None  # sqlite-utils looks for it, and finding it takes longer than all else
     from paged_chat.app.store import Store
 
     path, name = Path(sys.argv[1]), sys.argv[2]
