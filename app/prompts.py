@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from paged_chat.engine import ChatMessage
 
 from .chats import Chat, Message
 from .engine_host import LoadedEngine
 from .send_plan import SendPlan
-
-if TYPE_CHECKING:
-    from paged_chat.engine import Engine  # imports torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +37,6 @@ def make_prompt(loaded: LoadedEngine, chat: Chat, path: Sequence[Message], *, co
         window=loaded.engine.max_model_len,
     )
     return Prompt(token_ids, plan)
-
-
-def resumable(engine: Engine, message: Message, model: str) -> tuple[list[int], str]:
-    """Where the engine can go on in a reply: its token ids up to the last whole character, and their text.
-
-    An end token, and the first bytes of a character that was cut off, are left out: the engine draws them again. A
-    reply of another model is encoded anew.
-    """
-    if message.token_ids is None or message.model != model:
-        return engine.encode(message.text), message.text
-    token_ids = list(message.token_ids)
-    text = engine.decode(token_ids)
-    while token_ids and (text.endswith("\N{REPLACEMENT CHARACTER}") or engine.decode(token_ids[:-1]) == text):
-        token_ids.pop()
-        text = engine.decode(token_ids)
-    return token_ids, text
 
 
 def check_fits(loaded: LoadedEngine, chat: Chat, message: Message) -> None:

@@ -13,9 +13,10 @@ from paged_chat.engine.request import SamplingParams
 from .background import Background
 from .chats import Chat, Message
 from .engine_host import EngineHost, LoadedEngine
-from .prompts import make_prompt, resumable
+from .prompts import make_prompt
 from .reply_job import ReplyJob
 from .reply_saver import ReplySaver
+from .resume_point import resume_point
 from .running_reply import RunningReply
 from .store import Store
 
@@ -71,8 +72,7 @@ class ReplyDesk:
         def start(loaded: LoadedEngine) -> None:
             if is_continued:
                 [reply], [draft] = replies, drafts
-                token_ids, text = resumable(loaded.engine, draft, loaded.model)
-                reply.resume_at(token_ids, text)
+                reply.resume(resume_point(loaded.engine, draft, loaded.model))
                 prompt = make_prompt(loaded, chat, [*path, reply.message()], continue_reply=True)
             else:
                 prompt = make_prompt(loaded, chat, path)

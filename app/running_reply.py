@@ -12,6 +12,7 @@ from paged_chat.engine.request import FinishReason, RequestStats, TokenDelta
 from .chat_events import ReplyUpdate
 from .chats import Message, MessageStatus, ReplyCost
 from .reply_cost import cost_of, sum_of
+from .resume_point import ResumePoint
 from .send_plan import SendPlan
 
 _STATUS: dict[FinishReason, MessageStatus] = {
@@ -46,6 +47,7 @@ class RunningReply:
         self._save_error: str | None = None
         self._cost = draft.cost
         self._num_before = len(self._token_ids)  # tokens that an earlier request wrote
+        self._resumed_at: ResumePoint | None = None  # until the first new text
         self._plan: SendPlan | None = None
         self._request_id: str | None = None
         self._submitted_at: float | None = None  # moments are those of time.perf_counter()
@@ -55,11 +57,12 @@ class RunningReply:
 
     # Writing
 
-    def resume_at(self, token_ids: list[int], text: str) -> None:
-        """Where the engine goes on, before its first token."""
+    def resume(self, at: ResumePoint) -> None:
+        """Goes back to where the engine goes on, before its first token."""
         with self._lock:
-            self._token_ids, self._text = token_ids, text
-            self._num_before = len(token_ids)
+            self._token_ids, self._text = list(at.token_ids), at.text
+            self._num_before = len(at.token_ids)
+            self._resumed_at = at
 
     def mark_planned(self, plan: SendPlan) -> None:
         """What its prompt reuses; it is about to be given to the engine."""
@@ -78,11 +81,12 @@ class RunningReply:
         with self._lock:
             if self.has_ended:
                 return
-            self._text += delta.text
             if delta.token_ids:
                 self._token_ids += delta.token_ids
                 self._last_token_at = time.perf_counter()
                 self._first_token_at = self._first_token_at or self._last_token_at
+            if delta.text:
+                self._text += self._joint() + delta.text
             if delta.finish_reason is not None:
                 self._end(_STATUS[delta.finish_reason], delta.finish_reason, delta.error, delta.stats)
         self._on_change(self)
@@ -161,6 +165,11 @@ class RunningReply:
                 error=self._error,
                 save_error=self._save_error,
             )
+
+    def _joint(self) -> str:
+        """What belongs between the text from before and the first of the new."""
+        at, self._resumed_at = self._resumed_at, None
+        return "" if at is None else at.joint(self._token_ids[self._num_before :])
 
     def _end(self, status: MessageStatus, reason: FinishReason, error: str | None, stats: RequestStats | None) -> None:
         self._cost = self._total_cost(stats)
