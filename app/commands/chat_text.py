@@ -12,6 +12,7 @@ from ..chats import Chat, Message, MessageTree, ReplyCost
 from ..store_stats import StoreStats
 
 SHORT_ID_LENGTH = 8
+MAX_STEM_BYTES = 160  # a file's name holds 255
 # A text that somebody else wrote could otherwise move the cursor, rename the window, or worse.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -76,9 +77,9 @@ def stats_text(stats: StoreStats) -> str:
 
 
 def file_stem(chat: Chat) -> str:
-    """A name for a chat's file: its title where letters allow, and how its id begins."""
-    words = re.findall(r"\w+", chat.title)
-    return "-".join([*words[:8], _short_id(chat)])[-100:]
+    """A name for a chat's file, without its ending: the letters and digits of its title, and how its id begins."""
+    title = "-".join(re.findall(r"\w+", chat.title)).encode()[:MAX_STEM_BYTES].decode(errors="ignore")
+    return f"{title}-{_short_id(chat)}" if title else _short_id(chat)
 
 
 def _paragraph(heading: str, text: str) -> Iterator[str]:

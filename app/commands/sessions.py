@@ -68,7 +68,7 @@ def show(
 ) -> None:
     """Print a chat: the path that is shown, with what each reply took."""
     with _store() as store:
-        found = _find(store, chat, user)
+        [found] = _find(store, [chat], user)
         tree = store.tree(found.id)
     if as_json:
         typer.echo(_json(chat_record(found, tree)))
@@ -117,7 +117,7 @@ def export(
         raise typer.BadParameter("name the chats, or give --all")
     chosen = format or ("markdown" if output.suffix.lower() in (".md", ".markdown") else "json")
     with _store() as store:
-        found = store.chats(user=user, archived=None) if all_chats else [_find(store, c, user) for c in chats or ()]
+        found = store.chats(user=user, archived=None) if all_chats else _find(store, chats or (), user)
         if output.is_dir():
             paths = [output / f"{chat_text.file_stem(chat)}{SUFFIXES[chosen]}" for chat in found]
             if not force:
@@ -168,13 +168,13 @@ def delete(
 ) -> None:
     """Delete chats for good."""
     with _store() as store:
-        found = {chat.id: chat for chat in (_find(store, chat, user) for chat in chats)}
+        found = _find(store, chats, user)
         if not yes:
-            for chat in found.values():
+            for chat in found:
                 typer.echo(chat_text.list_line(chat))
             typer.confirm(f"Delete {chat_text.counted(len(found), 'chat')} for good?", abort=True)
-        for chat_id in found:
-            store.delete_chat(chat_id)
+        for chat in found:
+            store.delete_chat(chat.id)
     typer.echo(f"{chat_text.counted(len(found), 'chat')} deleted")
 
 
@@ -196,16 +196,18 @@ def _store() -> Store:
     return Store(default_path())
 
 
-def _find(store: Store, id_or_beginning: str, user: str) -> Chat:
-    """The chat of that id; raises ChatNotFound where none or several begin so."""
-    found = [
-        chat for chat in store.chats(user=user, archived=None) if chat.id.startswith(id_or_beginning.strip().lower())
-    ]
-    if not id_or_beginning.strip() or not found:
-        raise ChatNotFound(f"no chat's id begins with {id_or_beginning!r}; `paged-chat sessions list` shows them")
-    if len(found) > 1:
-        raise ChatNotFound(f"the ids of {len(found)} chats begin with {id_or_beginning!r}; give more of it")
-    return found[0]
+def _find(store: Store, beginnings: Sequence[str], user: str) -> list[Chat]:
+    """The chats whose ids begin so, each once; raises ChatNotFound where of one beginning there is none, or several."""
+    chats = store.chats(user=user, archived=None)
+    found: dict[str, Chat] = {}
+    for beginning in beginnings:
+        matching = [chat for chat in chats if beginning and chat.id.startswith(beginning.lower())]
+        if not matching:
+            raise ChatNotFound(f"no chat's id begins with {beginning!r}; `paged-chat sessions list` shows them")
+        if len(matching) > 1:
+            raise ChatNotFound(f"the ids of {len(matching)} chats begin with {beginning!r}; give more of it")
+        found[matching[0].id] = matching[0]
+    return list(found.values())
 
 
 def _with_trees(store: Store, chats: Sequence[Chat], only_shown: bool) -> Iterator[tuple[Chat, MessageTree]]:

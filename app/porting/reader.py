@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import ImportRefused
 from ..imported_chat import ImportedChat
 from . import own_json
-from .archive import MAGIC, conversation_files
+from .archive import MAGIC, conversation_files, refusing_damage
 from .chatgpt import chat_from_conversation
 from .fields import Fields
 from .json_source import MAX_FILE_BYTES, JsonSource, too_large
@@ -24,6 +24,10 @@ KNOWN = (
     "paged-chat reads its own JSON and Markdown, ChatGPT's conversations.json (or the zip it comes in), and lists of "
     "messages with role and content"
 )
+# A file within the limit of bytes could otherwise hold more tiny things than the memory.
+MAX_CHATS = 100_000
+MAX_MESSAGES = 1_000_000
+TOO_MANY = f"more than {MAX_CHATS:,} chats, or {MAX_MESSAGES:,} messages, the limit for a file; split it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,14 @@ def read_file(path: Path) -> ReadChats:
 def read_stream(stream: BufferedReader, name: str) -> ReadChats:
     """As `read_file`, of what is open already."""
     left_out = Counter[str]()
-    return ReadChats(tuple(_chats(stream, name, left_out)), left_out)
+    chats: list[ImportedChat] = []
+    num_messages = 0
+    for chat in _chats(stream, name, left_out):
+        chats.append(chat)
+        num_messages += len(chat.messages)
+        if len(chats) > MAX_CHATS or num_messages > MAX_MESSAGES:
+            raise ImportRefused(f"{name}: {TOO_MANY}")
+    return ReadChats(tuple(chats), left_out)
 
 
 def _chats(stream: BufferedReader, name: str, left_out: Counter[str]) -> Iterator[ImportedChat]:
@@ -54,8 +65,9 @@ def _chats(stream: BufferedReader, name: str, left_out: Counter[str]) -> Iterato
     if begin.startswith(MAGIC):
         if not stream.seekable():
             raise ImportRefused(f"{name}: a zip can be read from a file only")
-        for source in conversation_files(stream, name):
-            yield from _json_chats(source, left_out)
+        with refusing_damage(name):
+            for source in conversation_files(stream, name):
+                yield from _json_chats(source, left_out)
         return
     if stream.seekable():  # then its size is known before it is read; a zip may be larger, most of it are pictures
         num_bytes = stream.seek(0, SEEK_END)
@@ -89,6 +101,8 @@ def _chats_of_list(source: JsonSource, left_out: Counter[str], now: datetime) ->
         place = f"[{index}]"
         if messages or (index == 0 and isinstance(value, dict) and "role" in value):
             messages.append(Fields(value, source.name, place))
+            if len(messages) > MAX_MESSAGES:
+                source.refuse(TOO_MANY)
             continue
         if isinstance(value, list):
             numbered = Fields({place: value}, source.name, "")

@@ -219,6 +219,14 @@ def test_a_folder_gets_a_file_for_each_chat(run_cli, stored, tmp_path):
     assert not (folder / names[1]).exists()
 
 
+def test_a_file_is_named_by_the_letters_of_the_title_as_far_as_names_go(run_cli, home, tmp_path):
+    with closing(Store(default_path())) as store:
+        ids = [store.create_chat(title=title).id[:8] for title in ("../etc/passwd", "旅" * 100, "💥")]
+    run_cli("sessions", "export", "--all", "-o", str(tmp_path))
+    names = {f"etc-passwd-{ids[0]}.json", f"{'旅' * 53}-{ids[1]}.json", f"{ids[2]}.json"}
+    assert {path.name for path in tmp_path.glob("*.json")} == names
+
+
 def test_shown_leaves_the_other_branches_out(run_cli, stored):
     chat = json.loads(run_cli("sessions", "export", stored[0].id, "--shown").out)["chats"][0]
     assert [message["text"] for message in chat["messages"]] == [

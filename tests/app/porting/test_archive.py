@@ -76,13 +76,15 @@ def test_many_files_share_the_limit():
     assert str(refused.value).startswith("f: conversations-004.json: larger than 992 bytes")
 
 
+def test_a_cut_zip_is_refused(fault):
+    assert fault(zipped({"conversations.json": talk("hello")})[:-30]) == "f: can't be unpacked: File is not a zip file"
+
+
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_a_damaged_zip_is_refused(fault, compression):
-    content = zipped({"conversations.json": talk("hello " * 100)}, compression)
-    assert fault(content[:-30]) == "f: can't be unpacked: File is not a zip file"
-    damaged = bytearray(content)
-    damaged[80] ^= 0xFF
-    assert fault(bytes(damaged)).startswith("f: ")
+def test_packed_content_that_was_changed_is_refused(fault, compression):
+    content = bytearray(zipped({"conversations.json": talk("hello")}, compression))
+    content[60] ^= 1
+    assert fault(bytes(content)).startswith("f: can't be unpacked: ")
 
 
 def test_a_zip_with_a_password_is_refused(fault):

@@ -4,7 +4,7 @@ import json
 from io import BytesIO
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paged_chat.app.errors import ImportRefused
@@ -37,6 +37,7 @@ def walk_members(source):
         source.value()
 
 
+@settings(deadline=None)
 @given(st.lists(json_values, max_size=4), st.sampled_from((None, 1)), st.booleans(), st.integers(1, 40))
 def test_items_come_one_by_one_wherever_the_pieces_are_cut(values, indent, ensure_ascii, chunk_bytes):
     source = source_of(json.dumps(values, indent=indent, ensure_ascii=ensure_ascii), chunk_bytes=chunk_bytes)
@@ -44,6 +45,7 @@ def test_items_come_one_by_one_wherever_the_pieces_are_cut(values, indent, ensur
     source.expect_end()
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(), json_values, max_size=4), st.integers(1, 40))
 def test_members_come_one_by_one_wherever_the_pieces_are_cut(members, chunk_bytes):
     source = source_of(json.dumps(members, ensure_ascii=False), chunk_bytes=chunk_bytes)

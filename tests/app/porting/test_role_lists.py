@@ -5,7 +5,7 @@ from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chat_samples
@@ -42,6 +42,7 @@ def test_every_shape_gives_the_same_chats(read, content, titles):
         assert chat.active_leaf == 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(("user", "assistant")), chat_samples.any_text), min_size=1))
 def test_any_texts_come_back(read, turns):
     [chat] = read(json.dumps([{"role": role, "content": text} for role, text in turns])).chats
