@@ -12,7 +12,7 @@ from ..errors import ImportRefused
 
 CHUNK_BYTES = 1 << 20
 MAX_FILE_BYTES = 1 << 29
-# Of one value that is decoded whole: a chat. Decoded, JSON takes about seven times its size.
+# Of one value that is decoded whole: a chat. Decoded, JSON takes several times its size.
 MAX_VALUE_CHARS = 1 << 26
 # Where a value is too deep for the decoder, the fault is said to be here; no format of ours needs a tenth of it.
 MAX_DEPTH = 200
