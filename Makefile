@@ -23,9 +23,8 @@ TORCH_INDEX := $(if $(TORCH),--extra-index-url https://download.pytorch.org/whl/
 help: ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
 
-web: $(INSTALLED) ## Start a chat (until the browser page is there: prompts in the terminal)
-	@echo "The browser page comes with a later version. Until then: type a prompt and press Enter; Ctrl-D ends."
-	@$(BIN)/paged-chat ask
+web: $(INSTALLED) ## Open the chat page: http://127.0.0.1:7860
+	@$(BIN)/paged-chat web
 
 test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)

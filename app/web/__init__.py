@@ -1,0 +1,1 @@
+"""The page in the browser: a Gradio page whose conversation is drawn from what `ChatService` tells."""

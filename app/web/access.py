@@ -1,0 +1,58 @@
+"""Who is asking: the person behind a request, and the service that answers."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+
+from fastapi import Depends, HTTPException
+from starlette.requests import HTTPConnection
+
+from ..chats import Chat
+from ..service import ChatService
+
+NOT_LOGGED_IN = "log in first: load the page again"
+
+
+def service_of(connection: HTTPConnection) -> ChatService:
+    """The service that `serve` put into the application's state."""
+    return cast(ChatService, connection.app.state.chat_service)
+
+
+def _deleted_chats_of(connection: HTTPConnection) -> dict[str, str]:
+    return cast(dict[str, str], connection.app.state.deleted_chats)
+
+
+def user_of(connection: HTTPConnection) -> str | None:
+    """The name under which somebody logged in, "" where there are no accounts, None for a stranger.
+
+    Gradio's login page gives a browser this token in one of two cookies: the first where the page came encrypted.
+    """
+    app = connection.app
+    if app.auth is None:
+        return ""
+    for name in (f"access-token-{app.cookie_id}", f"access-token-unsecure-{app.cookie_id}"):
+        user = app.tokens.get(connection.cookies.get(name))
+        if user is not None:
+            return str(user)
+    return None
+
+
+def _require_user(connection: HTTPConnection) -> str:
+    user = user_of(connection)
+    if user is None:
+        raise HTTPException(401, NOT_LOGGED_IN)
+    return user
+
+
+ServiceOf = Annotated[ChatService, Depends(service_of)]
+User = Annotated[str, Depends(_require_user)]
+# Whose chat it was that was deleted here, by its id: of a deleted one the service doesn't tell.
+DeletedChats = Annotated[dict[str, str], Depends(_deleted_chats_of)]
+
+
+def _require_chat(chat_id: str, service: ServiceOf, user: User) -> Chat:
+    return service.chat(chat_id, user)
+
+
+# A chat that the path names, of the person who asks. Raises ChatNotFound for anybody else's.
+OwnChat = Annotated[Chat, Depends(_require_chat)]

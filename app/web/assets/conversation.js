@@ -1,0 +1,194 @@
+// The conversation of the open chat: the path that is shown, and replies side by side at its end.
+
+import { el, iconButton, setChildren } from "./dom.js";
+import { counted } from "./format.js";
+import { MessageNode, copyText, showCopied } from "./message.js";
+
+const BOTTOM_PX = 80; // so near to the end it follows what is written
+const OLDER_PX = 300; // so near to the beginning it asks for older messages
+
+export class Conversation {
+  /** actions: those of MessageNode, and `older`, which asks for older messages. */
+  constructor(actions) {
+    this.actions = actions;
+    this.nodes = new Map(); // by message id
+    this.older = el("button", { type: "button", class: "button older", hidden: true, onclick: () => this.askForOlder() });
+    this.list = el("div", { class: "messages" });
+    this.scroller = el("div", { class: "scroller", tabindex: "-1" }, this.older, this.list);
+    this.toBottom = iconButton("down", "To the newest message", () => this.follow(), { class: "icon-button to-bottom", hidden: true });
+    this.element = el("section", { class: "conversation", "aria-label": "Conversation" }, this.scroller, this.toBottom);
+    this.clear();
+    this.scroller.addEventListener("scroll", () => this.noteScroll(), { passive: true });
+    this.element.addEventListener("click", (event) => this.copyCode(event));
+    new ResizeObserver(() => this.isFollowing && this.scrollToEnd()).observe(this.list);
+  }
+
+  clear() {
+    this.nodes.clear();
+    this.path = [];
+    this.columns = [];
+    this.numOlder = 0;
+    this.isFollowing = true;
+    this.isAskingForOlder = false;
+    this.wantedId = null; // a message to bring into view
+    this.pickedToReveal = null;
+    this.leftOutIds = new Set();
+    this.list.replaceChildren();
+    this.older.hidden = true;
+    this.toBottom.hidden = true;
+  }
+
+  get leafId() {
+    return this.path.at(-1) ?? null;
+  }
+
+  get isRunning() {
+    return [...this.path, ...this.columns].some((id) => this.nodes.get(id)?.isLive);
+  }
+
+  /** Takes the chat as it is now. */
+  update(news) {
+    const heightBefore = this.scroller.scrollHeight;
+    const isPrepended = this.isAskingForOlder && news.num_older < this.numOlder;
+    for (const view of news.messages) {
+      const node = this.nodes.get(view.id);
+      if (node) node.update(view);
+      else this.nodes.set(view.id, new MessageNode(view, this.actions));
+    }
+    this.path = news.path;
+    this.columns = isPicked(news.columns) ? [] : news.columns;
+    this.numOlder = news.num_older;
+    this.draw();
+    if (isPrepended) {
+      this.isAskingForOlder = false;
+      this.scroller.scrollTop += this.scroller.scrollHeight - heightBefore;
+    }
+    if (this.isFollowing) this.scrollToEnd();
+    if (this.wantedId !== null) this.reveal(this.wantedId);
+  }
+
+  grow(news) {
+    this.nodes.get(news.id)?.grow(news);
+    if (news.left_out_ids) this.showLeftOut(news.left_out_ids);
+    if (this.isFollowing) this.scrollToEnd();
+    else this.toBottom.hidden = false;
+  }
+
+  /** Greys the messages that don't fit the model's window any more. */
+  showLeftOut(ids) {
+    this.leftOutIds = new Set(ids);
+    for (const [id, node] of this.nodes) node.element.classList.toggle("is-left-out", this.leftOutIds.has(id));
+    this.drawBoundary();
+  }
+
+  /** Brings a message into view, once the chat is here: older ones first, or the branch that it is on. */
+  reveal(id) {
+    this.wantedId = id;
+    if (this.path.length === 0) return;
+    if (this.path.includes(id)) {
+      this.wantedId = null;
+      this.isFollowing = false;
+      const { element } = this.nodes.get(id);
+      element.scrollIntoView({ block: "center" });
+      element.classList.remove("is-found");
+      requestAnimationFrame(() => element.classList.add("is-found"));
+    } else if (this.numOlder > 0) this.askForOlder();
+    else if (this.pickedToReveal !== id) {
+      this.pickedToReveal = id; // once: it may be deleted meanwhile
+      this.actions.pick(id);
+    }
+  }
+
+  follow() {
+    this.isFollowing = true;
+    this.toBottom.hidden = true;
+    this.scrollToEnd();
+  }
+
+  draw() {
+    const shown = this.columns.length ? this.path.slice(0, -1) : this.path;
+    const wanted = shown.map((id) => this.nodes.get(id).element);
+    if (this.columns.length) wanted.push(this.drawColumns());
+    setChildren(this.list, wanted);
+    this.older.hidden = this.numOlder === 0;
+    this.older.textContent = `Show ${counted(this.numOlder, "older message")}`;
+    this.showLeftOut(this.leftOutIds);
+  }
+
+  /** Replies side by side; on a narrow page the tabs above choose the one that is seen. */
+  drawColumns() {
+    const key = this.columns.join();
+    if (this.columnsElement?.dataset.key !== key) {
+      const tabs = el("div", { class: "column-tabs", role: "tablist" });
+      const columns = this.columns.map((id, index) => {
+        const pick = el("button", { type: "button", class: "button pick", onclick: () => this.pickColumn(id) }, "Go on with this one");
+        const column = el("section", { class: "column", "aria-label": `Reply ${index + 1}` }, el("header", {}, el("strong", {}, `Reply ${index + 1}`), pick), this.nodes.get(id).element);
+        const choose = () => {
+          for (const other of columns) other.classList.toggle("is-chosen", other === column);
+          for (const other of tabs.children) other.setAttribute("aria-selected", other === tab);
+        };
+        const tab = el("button", { type: "button", role: "tab", "aria-selected": index === 0 ? "true" : "false", onclick: choose }, `Reply ${index + 1}`);
+        tabs.append(tab);
+        if (index === 0) column.classList.add("is-chosen");
+        return column;
+      });
+      const row = el("div", { class: "column-row", style: `--num-columns: ${columns.length}` }, ...columns);
+      this.columnsElement = el("div", { class: "columns", "data-key": key }, tabs, row);
+    }
+    return this.columnsElement;
+  }
+
+  pickColumn(id) {
+    rememberPick(this.columns);
+    this.columns = [];
+    this.columnsElement = null;
+    this.draw();
+    this.actions.pick(id);
+  }
+
+  drawBoundary() {
+    this.list.querySelector(".boundary")?.remove();
+    const first = this.path.find((id) => !this.leftOutIds.has(id));
+    if (this.leftOutIds.size === 0 || first === undefined || first === this.path[0]) return;
+    const words = `The ${counted(this.leftOutIds.size, "message")} above ${this.leftOutIds.size === 1 ? "doesn't" : "don't"} fit the model's window any more`;
+    this.nodes.get(first).element.before(el("p", { class: "boundary" }, words));
+  }
+
+  askForOlder() {
+    if (this.isAskingForOlder || this.numOlder === 0) return;
+    this.isAskingForOlder = true;
+    this.isFollowing = false;
+    this.actions.older();
+  }
+
+  noteScroll() {
+    const { scrollTop, scrollHeight, clientHeight } = this.scroller;
+    this.isFollowing = scrollHeight - scrollTop - clientHeight < BOTTOM_PX;
+    if (this.isFollowing) this.toBottom.hidden = true;
+    else this.toBottom.hidden = false;
+    if (scrollTop < OLDER_PX && !this.isFollowing) this.askForOlder();
+  }
+
+  scrollToEnd() {
+    this.scroller.scrollTop = this.scroller.scrollHeight;
+  }
+
+  async copyCode(event) {
+    const button = event.target.closest(".copy-code");
+    if (!button) return;
+    await copyText(button.closest(".code").querySelector("code").textContent);
+    showCopied(button);
+  }
+}
+
+// Which groups of replies somebody has chosen from. The chat itself doesn't say: its first reply is shown from the start.
+const PICKED = "paged-chat picked";
+
+function isPicked(columns) {
+  return columns.length > 0 && (localStorage.getItem(PICKED) ?? "").split(" ").includes(String(columns[0]));
+}
+
+function rememberPick(columns) {
+  const before = (localStorage.getItem(PICKED) ?? "").split(" ").slice(-200);
+  localStorage.setItem(PICKED, [...before, columns[0]].join(" "));
+}

@@ -1,0 +1,208 @@
+// The page: which chat is open, and what goes between the server and the parts of the page.
+
+import { post } from "./api.js";
+import { Composer } from "./composer.js";
+import { Connection } from "./connection.js";
+import { Conversation } from "./conversation.js";
+import { el } from "./dom.js";
+import { bindKeys, showKeys } from "./keys.js";
+import { attempt, mountNotices, notify } from "./notices.js";
+import { Sidebar } from "./sidebar.js";
+import { applyTheme, toggleTheme } from "./theme.js";
+import { TopBar } from "./topbar.js";
+import { Welcome } from "./welcome.js";
+
+const PLAN_PAUSE_MS = 350;
+
+/** Draws the page into the frame that Gradio made for it. */
+export function start(frame) {
+  applyTheme();
+  window.pagedChat = new Page(frame);
+}
+
+class Page {
+  constructor(frame) {
+    this.chatId = null;
+    this.root = el("div", { class: "pc" });
+    this.sidebar = new Sidebar(this.root, {
+      openChat: (id, messageId) => this.openChat(id, { messageId }),
+      newChat: (options) => this.newChat(options),
+      tell: (request) => this.connection.tell(request),
+      toggleTheme,
+      showHelp: () => showKeys(this.root),
+      close: () => this.root.classList.remove("shows-sidebar"),
+    });
+    this.topBar = new TopBar(this.root, { openSettings: () => this.openSettings() });
+    this.welcome = new Welcome((text) => this.composer.actions.send({ text, attachments: [], n: this.composer.numReplies }));
+    this.conversation = new Conversation(this.messageActions());
+    this.composer = new Composer({
+      send: (question) => this.send(question),
+      stop: () => this.stop(),
+      question: () => this.chatId && { chat_id: this.chatId, parent_id: this.conversation.leafId },
+      leftOut: (ids) => this.conversation.showLeftOut(ids),
+    });
+    // The live panel of blocks is drawn into this one's body.
+    this.panel = el("aside", { class: "cache-panel", id: "cache-panel", "aria-label": "Cache" });
+    this.root.append(this.sidebar.element, el("main", { class: "main" }, this.topBar.element, this.welcome.element, this.conversation.element, this.composer.element), this.panel);
+    frame.replaceChildren(this.root);
+    mountNotices(this.root);
+    bindKeys({
+      newChat: () => this.newChat(),
+      search: () => { this.root.classList.add("shows-sidebar"); this.sidebar.focusSearch(); },
+      stop: () => this.conversation.isRunning && this.stop(),
+      help: () => showKeys(this.root),
+    });
+    addEventListener("popstate", () => this.show(chatIdOfAddress()));
+    this.show(chatIdOfAddress());
+    this.connection = new Connection({
+      onNews: (news) => this.take(news),
+      onOpen: () => {
+        this.root.classList.remove("is-cut-off");
+        this.connection.tell({ kind: "open", chat_id: this.chatId });
+        this.sidebar.tellList(0);
+      },
+      onBreak: () => this.root.classList.add("is-cut-off"),
+    });
+  }
+
+  // What the server tells
+
+  take(news) {
+    if (news.kind === "engine") this.takeEngine(news);
+    else if (news.kind === "list") this.sidebar.update(news);
+    else if (news.kind === "fault") notify(news.error, { isError: true });
+    else if (news.kind === "gone") this.takeGone(news);
+    else if (news.kind === "chat" && news.chat.id === this.chatId) this.takeChat(news);
+    else if (news.kind === "reply") {
+      this.conversation.grow(news);
+      dispatchEvent(new CustomEvent("paged-chat:reply", { detail: news }));
+    }
+  }
+
+  takeEngine(status) {
+    const isNew = this.engine?.phase !== status.phase;
+    this.engine = status;
+    this.topBar.showEngine(status);
+    this.welcome.showEngine(status);
+    if (isNew && status.phase === "ready") this.composer.plan();
+    if (isNew) dispatchEvent(new CustomEvent("paged-chat:engine", { detail: status }));
+  }
+
+  takeChat(news) {
+    const leafBefore = this.conversation.leafId;
+    this.conversation.update(news);
+    this.topBar.showChat(news.chat);
+    document.title = `${news.chat.title} · paged-chat`;
+    if (!this.isKnown) this.composer.setNumReplies(news.num_replies);
+    this.isKnown = true;
+    this.showEmptiness(news.path.length === 0);
+    this.composer.setRunning(this.conversation.isRunning);
+    if (leafBefore !== this.conversation.leafId) this.composer.plan();
+  }
+
+  takeGone(news) {
+    if (news.chat_id !== this.chatId) return;
+    notify("There is no such chat, or it was deleted.");
+    this.newChat();
+  }
+
+  // Which chat is open
+
+  openChat(chatId, { messageId = null } = {}) {
+    if (chatId !== this.chatId) {
+      history.pushState(null, "", chatId ? `?chat=${chatId}` : location.pathname);
+      this.show(chatId);
+    }
+    this.root.classList.remove("shows-sidebar");
+    if (messageId !== null) this.conversation.reveal(messageId);
+  }
+
+  show(chatId) {
+    this.chatId = chatId;
+    this.isKnown = false;
+    this.conversation.clear();
+    this.composer.setRunning(false);
+    this.composer.open(chatId);
+    this.sidebar.setChat(chatId);
+    this.topBar.showChat(null);
+    document.title = "paged-chat";
+    this.showEmptiness(chatId === null);
+    this.connection?.tell({ kind: "open", chat_id: chatId });
+    dispatchEvent(new CustomEvent("paged-chat:open", { detail: { chatId } }));
+    if (matchMedia("(min-width: 700px)").matches) this.composer.field.focus();
+  }
+
+  async newChat({ isTemporary = false } = {}) {
+    this.root.classList.remove("shows-sidebar");
+    if (isTemporary) await this.createChat({ is_temporary: true });
+    else this.openChat(null);
+  }
+
+  async createChat(options = {}) {
+    const answer = await attempt(() => post("chats", options));
+    if (answer) this.openChat(answer.chat_id);
+    return answer?.chat_id ?? null;
+  }
+
+  showEmptiness(isEmpty) {
+    this.root.classList.toggle("is-empty", isEmpty);
+  }
+
+  async openSettings() {
+    if (this.chatId === null && !(await this.createChat())) return;
+    dispatchEvent(new CustomEvent("paged-chat:settings", { detail: { chatId: this.chatId } }));
+    document.body.classList.toggle("pc-shows-settings");
+  }
+
+  // What the person does
+
+  async send(question) {
+    const chatId = this.chatId ?? (await this.createChat());
+    if (chatId === null) return false;
+    this.conversation.follow();
+    return attempt(() => post(`chats/${chatId}/send`, { ...question, parent_id: this.conversation.leafId }));
+  }
+
+  stop() {
+    return attempt(() => post(`chats/${this.chatId}/stop`));
+  }
+
+  messageActions() {
+    const act = (id, name, body) => attempt(() => post(`chats/${this.chatId}/messages/${id}/${name}`, body));
+    const follow = (work) => {
+      this.conversation.follow();
+      return work;
+    };
+    return {
+      older: () => this.connection.tell({ kind: "older" }),
+      pick: (id) => act(id, "pick"),
+      retry: (id) => follow(act(id, "retry", { n: 1 })),
+      continue: (id) => follow(act(id, "continue")),
+      edit: (id, text) => follow(act(id, "edit", { text, n: this.composer.numReplies })),
+      fork: async (id) => {
+        const answer = await act(id, "fork");
+        if (answer) this.openChat(answer.chat_id);
+      },
+      delete: async (id) => {
+        if (!(await act(id, "delete"))) return;
+        notify("The message and what followed it are deleted.", { action: { name: "Undo", run: () => act(id, "restore") } });
+      },
+      planEdit: (id, text, show) => this.planEdit(id, text, show),
+    };
+  }
+
+  planEdit(id, text, show) {
+    clearTimeout(this.editTimer);
+    this.editTimer = setTimeout(async () => {
+      try {
+        show((await post(`chats/${this.chatId}/plan`, { message_id: id, text })).words);
+      } catch (error) {
+        show(text.trim() ? error.message : "");
+      }
+    }, PLAN_PAUSE_MS);
+  }
+}
+
+function chatIdOfAddress() {
+  return new URLSearchParams(location.search).get("chat");
+}

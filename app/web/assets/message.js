@@ -1,0 +1,191 @@
+// One message: its text, which grows while a reply is written, and what can be done with it.
+
+import { el, iconButton, svg } from "./dom.js";
+import { costLine } from "./format.js";
+
+const LONG_PX = 420; // a person's longer message is folded
+const COPIED_MS = 1500;
+
+export class MessageNode {
+  /** actions: what the buttons do, each with the message's id: pick, retry, edit, continue, fork, delete. */
+  constructor(view, actions) {
+    this.actions = actions;
+    this.blocks = []; // as they stand in the body
+    this.body = el("div", { class: "body" });
+    // The block strip of the cache panel goes here.
+    this.strip = el("div", { class: "strip" });
+    this.fault = el("p", { class: "fault", hidden: true });
+    this.line = el("span", { class: "cost" });
+    this.tools = el("div", { class: "tools" });
+    this.foot = el("div", { class: "foot" }, this.line, this.tools);
+    this.element = el("article", { class: `message is-${view.role}`, "data-id": view.id, tabindex: "-1" }, this.body, this.fault, this.strip, this.foot);
+    this.element.setAttribute("aria-label", view.role === "user" ? "You" : "Reply");
+    this.update(view);
+  }
+
+  get isLive() {
+    return this.view.blocks === null;
+  }
+
+  /** Takes the message as it is stored; of a reply that is being written the text comes with `grow`. */
+  update(view) {
+    const wasLive = this.view?.blocks === null;
+    this.view = view;
+    if (view.blocks !== null) {
+      let numKept = 0;
+      while (numKept < this.blocks.length && this.blocks[numKept] === view.blocks[numKept]) numKept += 1;
+      this.setBlocks(numKept, view.blocks.slice(numKept));
+    }
+    this.element.classList.toggle("is-live", this.isLive);
+    this.element.setAttribute("aria-busy", this.isLive);
+    this.showFault(view.error);
+    this.line.textContent = view.role === "assistant" ? costLine(view) : "";
+    if (!(wasLive && this.isLive)) this.drawTools();
+    if (view.role === "user") this.foldIfLong();
+  }
+
+  /** Takes what is new of a reply that is being written. */
+  grow(news) {
+    this.setBlocks(news.num_kept, news.blocks);
+    if (news.new_text !== undefined) {
+      this.view.text = news.is_whole ? news.new_text : this.view.text + news.new_text;
+      const figures = { ...this.view, cost: news.cost, status: news.status };
+      this.line.textContent = costLine({ ...figures, num_generated_tokens: news.num_generated_tokens, tokens_per_s: news.tokens_per_s });
+      this.element.classList.toggle("is-waiting", news.status === "draft" && !news.num_generated_tokens);
+      this.showFault(news.error);
+    }
+  }
+
+  setBlocks(numKept, newBlocks) {
+    const opened = [...this.body.children].slice(numKept).map((child) => child.tagName === "DETAILS" && child.open);
+    while (this.body.children.length > numKept) this.body.lastChild.remove();
+    this.blocks.length = numKept;
+    const template = document.createElement("template");
+    newBlocks.forEach((html, index) => {
+      template.innerHTML = html;
+      const element = template.content.firstElementChild;
+      if (opened[index] && element.tagName === "DETAILS") element.open = true;
+      this.body.append(element);
+      this.blocks.push(html);
+    });
+  }
+
+  showFault(error) {
+    this.fault.textContent = error ?? "";
+    this.fault.hidden = !error;
+  }
+
+  drawTools() {
+    const { view, actions } = this;
+    const act = (name) => () => actions[name](view.id);
+    const isReply = view.role === "assistant";
+    this.tools.replaceChildren(
+      ...[
+        view.sibling_ids.length > 1 && this.siblingWalk(),
+        isReply && view.can_continue && iconButton("play", "Continue this reply", act("continue")),
+        isReply && iconButton("retry", "Retry: another reply beside this one", act("retry")),
+        !isReply && iconButton("edit", "Edit: another message beside this one", () => this.beginEdit()),
+        iconButton("copy", "Copy the message", (event) => this.copy(event.currentTarget)),
+        !this.isLive && iconButton("fork", "Fork: a new chat that begins with all up to here", act("fork")),
+        iconButton("delete", "Delete this message and what follows", act("delete")),
+      ].filter(Boolean),
+    );
+  }
+
+  siblingWalk() {
+    const ids = this.view.sibling_ids;
+    const index = ids.indexOf(this.view.id);
+    const walk = (step) => () => this.actions.pick(ids[index + step]);
+    return el(
+      "span",
+      { class: "siblings" },
+      iconButton("previous", "The one before", walk(-1), { disabled: index === 0 }),
+      el("span", { class: "sibling-count" }, `${index + 1} / ${ids.length}`),
+      iconButton("next", "The next one", walk(1), { disabled: index === ids.length - 1 }),
+    );
+  }
+
+  async copy(button) {
+    await copyText(this.view.text);
+    showCopied(button);
+  }
+
+  foldIfLong() {
+    this.element.querySelector(".unfold")?.remove();
+    requestAnimationFrame(() => {
+      const isLong = this.body.scrollHeight > LONG_PX + 80 && !this.element.classList.contains("is-unfolded");
+      this.element.classList.toggle("is-folded", isLong);
+      if (!isLong) return;
+      const unfold = el("button", { type: "button", class: "unfold" }, "Show all");
+      unfold.addEventListener("click", () => {
+        this.element.classList.replace("is-folded", "is-unfolded");
+        unfold.remove();
+      });
+      this.body.after(unfold);
+    });
+  }
+
+  /** The text in a field; what comes of it is sent as a sibling. `actions.planEdit` tells what that would cost. */
+  beginEdit() {
+    if (this.element.classList.contains("is-edited")) return;
+    const field = el("textarea", { class: "edit-field", "aria-label": "Edit the message", rows: 3 });
+    field.value = this.view.text;
+    const price = el("span", { class: "price" });
+    const end = () => {
+      form.remove();
+      this.element.classList.remove("is-edited");
+      this.element.focus();
+    };
+    const send = async () => {
+      if (await this.actions.edit(this.view.id, field.value)) end();
+    };
+    const form = el(
+      "form",
+      { class: "edit", onsubmit: (event) => { event.preventDefault(); send(); } },
+      field,
+      el(
+        "div",
+        { class: "edit-foot" },
+        price,
+        el("button", { type: "button", class: "button", onclick: end }, "Cancel"),
+        el("button", { type: "submit", class: "button is-primary" }, "Send"),
+      ),
+    );
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+        event.preventDefault();
+        send();
+      } else if (event.key === "Escape") {
+        event.stopPropagation();
+        end();
+      }
+    });
+    const plan = () => this.actions.planEdit(this.view.id, field.value, (words) => (price.textContent = words));
+    field.addEventListener("input", plan);
+    this.element.classList.add("is-edited");
+    this.body.after(form);
+    field.focus();
+    field.setSelectionRange(field.value.length, field.value.length);
+    plan();
+  }
+}
+
+/** Copies, also where the page isn't allowed to the modern way: a plain address that isn't this machine's. */
+export async function copyText(text) {
+  if (navigator.clipboard) {
+    await navigator.clipboard.writeText(text);
+    return;
+  }
+  const field = el("textarea", { class: "off-screen" });
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+}
+
+export function showCopied(button) {
+  const before = [...button.childNodes];
+  button.replaceChildren(button.querySelector("svg") ? svg("done") : "Copied");
+  setTimeout(() => button.replaceChildren(...before), COPIED_MS);
+}

@@ -1,0 +1,98 @@
+// What pops up: short notices, menus, and questions.
+
+import { el } from "./dom.js";
+
+const NOTICE_MS = 7000;
+
+let place;
+
+/** Where notices appear. */
+export function mountNotices(root) {
+  place = el("div", { class: "notices", role: "status", "aria-live": "polite" });
+  root.append(place);
+}
+
+/** A line of text for some seconds; with an action, such as {name: "Undo", run}. */
+export function notify(text, { action = null, isError = false } = {}) {
+  const notice = el("div", { class: isError ? "notice is-error" : "notice" }, el("span", {}, text));
+  const close = () => notice.remove();
+  if (action) {
+    notice.append(el("button", { type: "button", onclick: () => { close(); action.run(); } }, action.name));
+  }
+  notice.append(el("button", { type: "button", class: "notice-close", "aria-label": "Close", onclick: close }, "×"));
+  place.append(notice);
+  setTimeout(close, NOTICE_MS);
+}
+
+/** Runs what asks the server; tells the person what was refused. Gives null then. */
+export async function attempt(work) {
+  try {
+    return await work();
+  } catch (error) {
+    notify(error.message, { isError: true });
+    return null;
+  }
+}
+
+/** A menu below a button; entries are {name, run, isDanger}. */
+export function openMenu(button, entries) {
+  document.querySelector(".menu")?.remove();
+  const menu = el("div", { class: "menu", role: "menu" });
+  const close = (event) => {
+    if (event && menu.contains(event.target)) return;
+    menu.remove();
+    document.removeEventListener("pointerdown", close, true);
+    button.setAttribute("aria-expanded", "false");
+  };
+  for (const { name, run, isDanger } of entries) {
+    menu.append(
+      el("button", { type: "button", role: "menuitem", class: isDanger ? "is-danger" : null, onclick: () => { close(); run(); } }, name),
+    );
+  }
+  menu.addEventListener("keydown", (event) => {
+    const items = [...menu.children];
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) items[(items.indexOf(document.activeElement) + step + items.length) % items.length].focus();
+    else if (event.key === "Escape") { close(); button.focus(); }
+    else if (event.key === "Tab") close();
+    else return;
+    if (event.key !== "Tab") event.preventDefault();
+    event.stopPropagation();
+  });
+  button.closest(".pc").append(menu);
+  const box = button.getBoundingClientRect();
+  menu.style.left = `${Math.max(8, Math.min(box.left, innerWidth - menu.offsetWidth - 8))}px`;
+  const isRoomBelow = box.bottom + menu.offsetHeight + 8 < innerHeight;
+  menu.style.top = `${isRoomBelow ? box.bottom + 4 : Math.max(8, box.top - menu.offsetHeight - 4)}px`;
+  button.setAttribute("aria-expanded", "true");
+  document.addEventListener("pointerdown", close, true);
+  menu.firstChild.focus();
+}
+
+/** Shows a dialog with these nodes; gives its element, which `close()` ends. */
+export function openDialog(root, title, ...children) {
+  const dialog = el("dialog", { class: "dialog", "aria-label": title }, el("h2", {}, title), ...children);
+  dialog.addEventListener("close", () => dialog.remove());
+  dialog.addEventListener("pointerdown", (event) => event.target === dialog && dialog.close());
+  root.append(dialog);
+  dialog.showModal();
+  return dialog;
+}
+
+/** Asks for a line of text; `run` gets it. */
+export function askForLine(root, title, value, run) {
+  const input = el("input", { type: "text", value, maxlength: 300, "aria-label": title });
+  const form = el(
+    "form",
+    { method: "dialog", onsubmit: () => input.value.trim() && run(input.value.trim()) },
+    input,
+    el(
+      "div",
+      { class: "dialog-buttons" },
+      el("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel"),
+      el("button", { type: "submit", class: "button is-primary" }, "Save"),
+    ),
+  );
+  const dialog = openDialog(root, title, form);
+  input.select();
+}

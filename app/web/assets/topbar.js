@@ -1,0 +1,65 @@
+// Above the conversation: the chat's title, the model, and the ways to the list, the settings and the cache.
+
+import { post } from "./api.js";
+import { el, iconButton } from "./dom.js";
+import { askForLine, attempt } from "./notices.js";
+import { loadingWords, shortModel } from "./engine.js";
+
+const PANEL = "paged-chat panel";
+
+export class TopBar {
+  constructor(root, { openSettings }) {
+    this.root = root;
+    this.chat = null;
+    this.title = el("button", { type: "button", class: "title", title: "Rename the chat", onclick: () => this.rename() });
+    this.mark = el("span", { class: "temporary-mark", hidden: true }, "temporary");
+    this.model = el("button", { type: "button", class: "model", onclick: openSettings, title: "Model and settings" });
+    this.panelButton = iconButton("cache", "Show or hide the cache", () => this.togglePanel(), { "aria-controls": "cache-panel" });
+    this.element = el(
+      "header",
+      { class: "topbar" },
+      iconButton("menu", "Chats", () => this.toggleSidebar(), { class: "icon-button sidebar-toggle" }),
+      el("div", { class: "title-place" }, this.title, this.mark),
+      this.model,
+      iconButton("settings", "Settings", openSettings),
+      this.panelButton,
+    );
+    this.setPanel(localStorage.getItem(PANEL) === "shown");
+  }
+
+  showChat(chat) {
+    this.chat = chat;
+    this.title.textContent = chat?.title ?? "";
+    this.title.hidden = !chat;
+    this.mark.hidden = !chat?.is_temporary;
+  }
+
+  showEngine(status) {
+    this.model.textContent = shortModel(status.model);
+    this.model.dataset.phase = status.phase;
+    this.model.title = status.phase === "ready" ? "Model and settings" : loadingWords(status);
+  }
+
+  rename() {
+    const { id, title } = this.chat;
+    askForLine(this.root, "Rename the chat", title, (line) => attempt(() => post(`chats/${id}`, { title: line })));
+  }
+
+  /** On a wide page the list goes away; on a narrow one it comes over the conversation. */
+  toggleSidebar() {
+    const isNarrow = matchMedia("(max-width: 899px)").matches;
+    this.root.classList.toggle(isNarrow ? "shows-sidebar" : "hides-sidebar");
+  }
+
+  togglePanel() {
+    const isShown = !this.root.classList.contains("shows-panel");
+    localStorage.setItem(PANEL, isShown ? "shown" : "hidden");
+    this.setPanel(isShown);
+  }
+
+  setPanel(isShown) {
+    this.root.classList.toggle("shows-panel", isShown);
+    this.panelButton.setAttribute("aria-expanded", isShown);
+    dispatchEvent(new CustomEvent("paged-chat:panel", { detail: { isShown } }));
+  }
+}

@@ -1,0 +1,54 @@
+"""Where the page may be reached: an address for this machine alone, or one for others too, and then with accounts."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+
+from paged_chat.engine.errors import PagedChatError
+
+from .guard import LOOPBACK_NAMES
+
+
+class AddressRefused(PagedChatError):
+    """An address at which the page can't or shouldn't be served."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches that address; a name is what it stands for."""
+    if host == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    return False
+
+
+def names_of(host: str) -> frozenset[str] | None:
+    """The host names that requests may use; None where others reach the page under names we don't know."""
+    return LOOPBACK_NAMES | {host.strip("[]")} if is_loopback(host) else None
+
+
+def check_address(host: str, port: int, *, has_accounts: bool) -> None:
+    """Raises AddressRefused for an address that is open to others without accounts, is taken, or isn't here."""
+    if not is_loopback(host) and not has_accounts:
+        raise AddressRefused(
+            f"{host} can be reached by others, who could read and write every chat: add --auth USER:PASSWORD or "
+            "--auth-file, or leave --host at 127.0.0.1"
+        )
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise AddressRefused(f"--host {host} is no address of this machine: {error.strerror}") from error
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except PermissionError as error:
+            raise AddressRefused(f"port {port} needs more rights than you have: choose one above 1023") from error
+        except OSError as error:
+            raise AddressRefused(
+                f"port {port} of {host} can't be used ({error.strerror}): another program, perhaps another "
+                f"`paged-chat web`, has it; choose another one with --port"
+            ) from error

@@ -1,0 +1,32 @@
+"""Source code as HTML: each token in a span that the style sheet colours."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from html import escape
+
+from pygments import highlight as highlight_with
+from pygments.formatters.html import HtmlFormatter
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_by_name
+from pygments.util import ClassNotFound
+
+# Longer code is shown without colours: they would cost more time than they give.
+MAX_COLOURED_LENGTH = 20_000
+
+_FORMATTER: HtmlFormatter[str] = HtmlFormatter(nowrap=True, classprefix="hl-")
+
+
+@lru_cache(maxsize=256)
+def highlight(source: str, language: str) -> str:
+    """Escaped, and coloured where the language is known."""
+    lexer = _lexer(language) if language and len(source) <= MAX_COLOURED_LENGTH else None
+    return escape(source) if lexer is None else highlight_with(source, lexer, _FORMATTER)
+
+
+@lru_cache(maxsize=64)
+def _lexer(language: str) -> Lexer | None:
+    try:
+        return get_lexer_by_name(language.lower(), stripnl=False)
+    except ClassNotFound:
+        return None

@@ -1,0 +1,138 @@
+"""What an open page is told without asking: one WebSocket for each, however many chats it looks at in turn.
+
+Browsers allow six plain connections to a server for all tabs together, and 255 of this kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from paged_chat.engine.errors import PagedChatError
+
+from ..chat_events import ChatChanged, EngineStatus
+from ..errors import ChatNotFound
+from ..service import ChatService
+from .access import NOT_LOGGED_IN, service_of, user_of
+from .chat_feed import ChatFeed, News
+from .views import chat_entry
+
+# How many chats the list shows before it is asked for more.
+LIST_PAGE = 200
+CLOSED_FOR_STRANGERS = 4401
+
+router = APIRouter()
+
+
+@router.websocket("/paged-chat/live")
+async def live(socket: WebSocket) -> None:
+    """Listens to what the page looks at, and tells what happens there."""
+    await socket.accept()
+    user = user_of(socket)
+    if user is None:
+        await socket.close(CLOSED_FOR_STRANGERS, NOT_LOGGED_IN)
+        return
+    tab = Tab(socket, service_of(socket), user)
+    with contextlib.suppress(WebSocketDisconnect):
+        await tab.serve()
+
+
+class Tab:
+    """One open page: the chat that it looks at, and the list beside it."""
+
+    def __init__(self, socket: WebSocket, service: ChatService, user: str) -> None:
+        self._socket = socket
+        self._service = service
+        self._user = user
+        self._feed: ChatFeed | None = None
+        self._reading = asyncio.Lock()  # a feed isn't for two readers at a time
+        self._following: asyncio.Task[None] | None = None
+        self._list_length = LIST_PAGE
+        self._is_archive = False
+
+    async def serve(self) -> None:
+        """Until the page is closed. Raises WebSocketDisconnect."""
+        app_task = asyncio.create_task(self._follow_app())
+        try:
+            while True:
+                await self._take(await self._socket.receive_json())
+        finally:
+            tasks = [app_task, *([self._following] if self._following is not None else [])]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _take(self, request: dict[str, Any]) -> None:
+        match request:
+            case {"kind": "open", "chat_id": str() | None as chat_id}:
+                await self._open(chat_id)
+            case {"kind": "older"} if self._feed is not None:
+                async with self._reading:
+                    await self._tell_all(await asyncio.to_thread(self._feed.read_older))
+            case {"kind": "list", "is_archive": bool() as is_archive, "num_more": int() as num_more}:
+                self._is_archive = is_archive
+                self._list_length += min(max(num_more, 0), LIST_PAGE)
+                await self._tell_list()
+
+    async def _open(self, chat_id: str | None) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+        self._feed = ChatFeed(self._service, chat_id, self._user) if chat_id is not None else None
+        if chat_id is not None and self._feed is not None:
+            self._following = asyncio.create_task(self._follow_chat(chat_id, self._feed))
+
+    async def _follow_chat(self, chat_id: str, feed: ChatFeed) -> None:
+        try:
+            # Before any watching: somebody else's chat is told nothing of.
+            await asyncio.to_thread(self._service.chat, chat_id, self._user)
+            async with self._service.watch(chat_id) as watcher:
+                async for event in watcher:
+                    async with self._reading:
+                        if isinstance(event, ChatChanged):
+                            await self._tell_all(await asyncio.to_thread(feed.read))
+                        elif (reply := feed.reply(event)) is not None:
+                            await self._tell(reply)
+        except ChatNotFound:
+            await self._tell({"kind": "gone", "chat_id": chat_id})
+        except PagedChatError as error:
+            await self._tell({"kind": "fault", "error": str(error)})
+
+    async def _follow_app(self) -> None:
+        async with self._service.watch_app() as watcher:
+            await self._tell_list()
+            async for event in watcher:
+                if isinstance(event, EngineStatus):
+                    await self._tell({"kind": "engine", **asdict(event)})
+                else:
+                    await self._tell_list()
+
+    async def _tell_list(self) -> None:
+        try:
+            await self._tell(await asyncio.to_thread(self._list))
+        except PagedChatError as error:
+            await self._tell({"kind": "fault", "error": str(error)})
+
+    def _list(self) -> News:
+        chats = self._service.chats(user=self._user, archived=self._is_archive, limit=self._list_length + 1)
+        running = self._service.running_chat_ids()
+        return {
+            "kind": "list",
+            "is_archive": self._is_archive,
+            "chats": [asdict(chat_entry(chat, running)) for chat in chats[: self._list_length]],
+            "has_more": len(chats) > self._list_length,
+        }
+
+    async def _tell_all(self, all_news: Iterable[News]) -> None:
+        for news in all_news:
+            await self._tell(news)
+
+    async def _tell(self, news: News) -> None:
+        await self._socket.send_text(json.dumps(news, ensure_ascii=False, separators=(",", ":")))

@@ -1,0 +1,102 @@
+"""Formulas: LaTeX as MathML, which browsers draw with their own fonts, so that a page needs no script for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from html import escape, unescape
+from xml.etree.ElementTree import Element
+
+from latex2mathml.converter import convert_to_element
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+
+MAX_LATEX_LENGTH = 4000
+
+
+def _words(line: str) -> frozenset[str]:
+    return frozenset(line.split())
+
+
+_TAGS = _words(
+    "math mrow mi mn mo ms mtext mspace mfrac msqrt mroot mstyle mpadded mphantom msub msup msubsup munder mover "
+    "munderover mmultiscripts mprescripts none mtable mtr mtd menclose merror"
+)
+_ATTRIBUTES = _words(
+    "accent columnalign columnlines columnspacing depth display displaystyle fence form height largeop linebreak "
+    "linethickness lspace mathsize mathvariant maxsize minsize movablelimits notation rowalign rowlines rowspacing "
+    "rspace scriptlevel separator stretchy symmetric voffset width"
+)
+# The converter lays these out as lines of equations only under their other names.
+_OTHER_NAMES = re.compile(r"\\(begin|end)\{(?:aligned|gathered)\}")
+
+
+@lru_cache(maxsize=512)
+def render_math(latex: str, *, is_display: bool) -> str:
+    """HTML of a formula; where it can't be understood, its source.
+
+    The converter copies what it is given into its output, attributes too: only what is known to be harmless is kept.
+    """
+    display = "block" if is_display else "inline"
+    try:
+        if len(latex) > MAX_LATEX_LENGTH:
+            raise ValueError("too long to be a formula")
+        root = convert_to_element(_OTHER_NAMES.sub(r"\\\1{align*}", latex.strip()), display=display)
+        return _safe_html(root)
+    # Whatever it fails with, and deep nesting fails in many ways: a reader is better served by the source.
+    except Exception:
+        return f'<code class="math-source">{escape(latex.strip())}</code>'
+
+
+def math_plugin(markdown: MarkdownIt) -> None:
+    r"""Reads $…$, $$…$$, \(…\) and \[…\] as formulas."""
+    dollarmath_plugin(
+        markdown,
+        allow_labels=False,
+        allow_space=False,
+        allow_digits=False,
+        double_inline=True,
+    )
+    for kind in ("math_inline", "math_inline_double", "math_block"):
+        markdown.add_render_rule(kind, _render)
+    markdown.inline.ruler.before("escape", "math_bracketed", _bracketed)
+
+
+def _render(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+    token = tokens[index]
+    html = render_math(token.content, is_display=token.type != "math_inline")
+    return f'<div class="math">{html}</div>' if token.type == "math_block" else f'<span class="math">{html}</span>'
+
+
+def _bracketed(state: StateInline, silent: bool) -> bool:
+    opening = state.src[state.pos : state.pos + 2]
+    closing = {r"\(": r"\)", r"\[": r"\]"}.get(opening)
+    if closing is None:
+        return False
+    end = state.src.find(closing, state.pos + 2, state.posMax)
+    if end == -1 or not state.src[state.pos + 2 : end].strip():
+        return False
+    if not silent:
+        token = state.push("math_inline_double" if opening == r"\[" else "math_inline", "math", 0)
+        token.content = state.src[state.pos + 2 : end]
+        token.markup = opening
+    state.pos = end + 2
+    return True
+
+
+def _safe_html(element: Element) -> str:
+    if element.tag not in _TAGS:
+        raise ValueError(f"no element of a formula: {element.tag}")
+    attributes = "".join(f' {name}="{escape(value)}"' for name, value in element.attrib.items() if name in _ATTRIBUTES)
+    children = "".join(_safe_html(child) + _safe_text(child.tail) for child in element)
+    return f"<{element.tag}{attributes}>{_safe_text(element.text)}{children}</{element.tag}>"
+
+
+def _safe_text(text: str | None) -> str:
+    # The converter writes characters as entities.
+    return escape(unescape(text or ""))

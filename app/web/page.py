@@ -1,0 +1,19 @@
+"""The page, in Gradio: a frame for the conversation, which its script draws, and the settings."""
+
+from __future__ import annotations
+
+import gradio as gr
+
+from ..service import ChatService
+from .page_assets import START
+
+
+def build_page(service: ChatService) -> gr.Blocks:
+    with gr.Blocks(title="paged-chat", analytics_enabled=False, fill_width=True) as page:
+        gr.HTML(
+            html_template='<div class="pc-loading">paged-chat</div>',
+            js_on_load=START,
+            apply_default_css=False,
+            elem_id="paged-chat",
+        )
+    return page

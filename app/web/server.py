@@ -1,0 +1,66 @@
+"""Serves the page: Gradio's application with our routes, behind the guard."""
+
+from __future__ import annotations
+
+import os
+
+# Read when gradio is imported.
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+from starlette.middleware import Middleware
+
+from ..service import ChatService
+from . import live, routes, transfer_routes
+from .accounts import Accounts
+from .binding import is_loopback, names_of
+from .guard import Guard
+from .page import build_page
+from .page_assets import ASSETS, HEAD, asset_routes
+from .theme import THEME
+
+MAX_UPLOAD_BYTES = 10_000_000
+
+
+class WebServer:
+    """The page, being served on a thread of its own until `close`."""
+
+    def __init__(self, service: ChatService, host: str, port: int, accounts: Accounts) -> None:
+        """The service stays the caller's. The address has been checked by `check_address`."""
+        self._page = build_page(service)
+        self._page.launch(
+            server_name=host,
+            server_port=port,
+            auth=accounts.check if len(accounts) else None,
+            prevent_thread_lock=True,
+            quiet=True,
+            share=False,
+            ssr_mode=False,
+            run_history=False,
+            enable_monitoring=False,
+            strict_cors=is_loopback(host),
+            max_file_size=MAX_UPLOAD_BYTES,
+            footer_links=[],
+            favicon_path=ASSETS / "icon.svg",
+            theme=THEME,
+            head=HEAD,
+            app_kwargs={
+                "routes": [
+                    *asset_routes(),
+                    *routes.router.routes,
+                    *transfer_routes.router.routes,
+                    *live.router.routes,
+                ],
+                "middleware": [Middleware(Guard, names=names_of(host))],
+                "exception_handlers": routes.EXCEPTION_HANDLERS,
+                "docs_url": None,
+                "redoc_url": None,
+            },
+        )
+        state = self._page.app.state
+        state.chat_service = service
+        state.deleted_chats = {}
+        self.url = f"http://{host if ':' not in host.strip('[]') else '[' + host.strip('[]') + ']'}:{port}"
+
+    def close(self) -> None:
+        self._page.close(verbose=False)
