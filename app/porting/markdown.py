@@ -34,6 +34,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, TextIO
 
+import xxhash
 from markdown_it import MarkdownIt
 
 from ..chats import Chat, Message, MessageTree, title_from
@@ -92,10 +93,17 @@ def _record_text(record: dict[str, Any]) -> str:
     del record["system_prompt"]
     messages = []
     for message in record.pop("messages"):
-        del message["text"]
+        text = message.pop("text")
+        if "token_ids" in message:
+            message["digest"] = digest_of(text)
         messages.append(json.dumps(message, ensure_ascii=False))
     lines = json.dumps(record, ensure_ascii=False)[:-1] + ', "messages": [\n' + ",\n".join(messages) + "\n]}"
     return lines.replace("<", r"\u003c").replace(">", r"\u003e")
+
+
+def digest_of(text: str) -> str:
+    """Tells whether a reply was edited in the file: its token ids are then no longer those of its text."""
+    return xxhash.xxh3_64_hexdigest(text.encode())
 
 
 def _who(message: Message) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
+from itertools import chain, pairwise
 from typing import BinaryIO, NoReturn
 
 from ..errors import ImportRefused
@@ -13,9 +14,9 @@ from ..imported_chat import ImportedChat
 from .chat_record import VERSION, chat_from
 from .fields import Fields, shown
 from .json_source import JsonSource
-from .markdown import MARK
+from .markdown import MARK, digest_of
 
-MAX_BYTES = 1 << 28
+MAX_BYTES = 1 << 27
 
 _MARK_LINE = re.compile(rf"^{MARK}(.*)\n?", re.MULTILINE)
 _MARK = re.compile(r"(?:(chat|message) ([0-9]{1,18})|(system|branches|record))( closed)?( -->)?")
@@ -72,6 +73,8 @@ class MarkdownReader:
             elif document is None:
                 self._fail(section.line, f"a chat must begin with {MARK}chat {VERSION} -->")
             elif section.kind == "system":
+                if document.system_prompt is not None:
+                    self._fail(section.line, "the chat has a system prompt already")
                 document.system_prompt = self._body(section)
             elif section.kind == "message":
                 assert section.number is not None, "the pattern asks for a number"
@@ -89,12 +92,13 @@ class MarkdownReader:
 
     def _sections(self) -> Iterator[Section]:
         """All comments of ours, in order; nothing but white space stands before the first."""
-        marks = list(_MARK_LINE.finditer(self._text))
-        begin = marks[0].start() if marks else len(self._text)
-        if not marks or self._text[:begin].strip():
+        marks = _MARK_LINE.finditer(self._text)
+        first = next(marks, None)
+        if first is None or self._text[: first.start()].strip():
             self._fail(1, f"not Markdown that paged-chat wrote, which begins with {MARK}chat {VERSION} -->")
-        line = 1 + self._text.count("\n", 0, begin)
-        for mark, following in zip(marks, [*marks[1:], None], strict=True):
+        line = 1 + self._text.count("\n", 0, first.start())
+        for mark, following in pairwise(chain([first], marks, [None])):
+            assert mark is not None, "only what follows the last one is None"
             parsed = _MARK.fullmatch(mark[1])
             if parsed is None or (parsed[5] is None) != (parsed[3] == "record"):
                 self._fail(line, f"{shown(mark[0].strip())} isn't a comment that this version knows")
@@ -141,7 +145,9 @@ class MarkdownReader:
             message_id = message.whole("id")
             if message_id not in document.texts:
                 message.refuse("id", f"is {message_id}, which no text in the file has")
-            values["text"] = document.texts.pop(message_id)
+            values["text"] = text = document.texts.pop(message_id)
+            if values.pop("digest", None) != digest_of(text):
+                values.pop("token_ids", None)
         for message_id in document.texts:
             self._fail(document.lines[message_id], f"message {message_id} isn't in the chat's record")
         record["system_prompt"] = document.system_prompt

@@ -148,6 +148,7 @@ def test_edited_texts_are_taken_as_they_are(read):
     [chat] = read(document).chats
     assert chat.messages[1].text == "Day one:\n\nGraça.\n\n- tram 28\n- a view"
     assert chat.messages[0].text == "three days, none"
+    assert [message.token_ids for message in chat.messages] == [None, None, (26, 77, 2), None, None]
 
 
 def test_a_file_whose_line_ends_an_editor_changed_is_read(read):
@@ -192,6 +193,10 @@ def changed(old, new):
         (
             changed("message 4 -->", "message 4"),
             'f: line 30: "<!-- paged-chat:message 4" isn\'t a comment that this version knows',
+        ),
+        (
+            changed("message 1 -->", "system -->"),
+            "f: line 9: the chat has a system prompt already",
         ),
         (changed("message 4 -->", "message 5 -->"), "f: line 30: message 5 is in line 22 too"),
         (
