@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 
+from paged_chat.engine.config import EngineConfig
+
 from .block_view import LOOKS, BlockLook, BlockState
 from .chats import ReplyCost
+
+DEFAULT_BLOCK_SIZE = EngineConfig().block_size
 
 
 class StripKind(StrEnum):
@@ -50,6 +54,11 @@ class BlockStrip:
         """Such as "sssssyhhh"."""
         return "".join(cell.kind.look.letter for cell in self.cells)
 
+    @property
+    def short_letters(self) -> str:
+        """For where there is no room for a letter each: "s×37 y h×3"."""
+        return " ".join(kind.look.letter + (f"×{count}" if count > 1 else "") for kind, count in self.runs())
+
     def runs(self) -> Iterator[tuple[StripKind, int]]:
         """How many blocks of one kind follow each other."""
         for kind, run in groupby(cell.kind for cell in self.cells):
@@ -63,7 +72,7 @@ class BlockStrip:
         return ", ".join(words)
 
 
-def strip_of(cost: ReplyCost, block_size: int) -> BlockStrip:
+def strip_of(cost: ReplyCost, block_size: int = DEFAULT_BLOCK_SIZE) -> BlockStrip:
     """From the counts alone: what is found is a beginning, and its last, broken block is copied.
 
     The last token of a reply is never computed upon, so it has no place in a block.

@@ -30,6 +30,11 @@ class ChatLibrary:
         self._watchers = watchers
         self._default_sampling = default_sampling
 
+    @property
+    def default_sampling(self) -> SamplingParams:
+        """How replies of a new chat are drawn."""
+        return self._default_sampling
+
     # Chats
 
     def create_chat(

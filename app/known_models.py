@@ -1,0 +1,8 @@
+"""The models that a person can choose by name: the catalogue's, and those of the hub that are on this machine."""
+
+from __future__ import annotations
+
+from paged_chat.engine.model.catalog import ListedModel as KnownModel
+from paged_chat.engine.model.catalog import list_models as known_models
+
+__all__ = ["KnownModel", "known_models"]

@@ -1,0 +1,29 @@
+"""Stories of the terminal: coroutines, each with an event loop of its own."""
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chat_desk import ChatDesk
+from fake_engine import FakeEngine
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
+    story = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(story):
+        return None
+    names = inspect.signature(story).parameters
+    asyncio.run(story(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[ChatDesk]:
+    opened = ChatDesk(tmp_path / "chats.db", FakeEngine())
+    yield opened
+    opened.close()

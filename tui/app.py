@@ -1,0 +1,79 @@
+"""The terminal application: opens the chats behind a screen that is already there, and closes them again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import work
+from textual.app import App
+
+from paged_chat.app.errors import PagedChatError
+
+from .keymap import read_keymap, sample_keymap
+from .notices import show_error
+from .screens.chat_screen import ChatScreen
+
+if TYPE_CHECKING:
+    from paged_chat.app.service import ChatService
+
+# Opens the store and begins to load the model; may take its time, for it is called on a thread of its own.
+OpenChats = Callable[[], "AbstractContextManager[ChatService]"]
+
+
+class PagedChatTui(App[None]):
+    """Chats in the terminal."""
+
+    TITLE = "paged-chat"
+    CSS_PATH: ClassVar[str] = "paged_chat.tcss"
+
+    def __init__(self, open_chats: OpenChats, keymap_path: Path) -> None:
+        super().__init__()
+        self._open_chats = open_chats
+        self._chats: AbstractContextManager[ChatService] | None = None
+        self.keymap_path = keymap_path
+        self.keymap: dict[str, str] = {}
+
+    def on_mount(self) -> None:
+        self._read_keymap()
+        self.push_screen(ChatScreen())
+        # The first frame is on the terminal before anything else takes the processor: importing torch does for seconds.
+        self.call_after_refresh(self._open)
+
+    @work(thread=True, exit_on_error=False)
+    def _open(self) -> None:
+        chats = self._open_chats()
+        try:
+            service = chats.__enter__()
+        except PagedChatError as error:
+            self.call_from_thread(show_error, self, error)
+            return
+        self._chats = chats
+        self.call_from_thread(self.chat_screen.attach, service)
+
+    @property
+    def chat_screen(self) -> ChatScreen:
+        return next(screen for screen in self.screen_stack if isinstance(screen, ChatScreen))
+
+    def on_unmount(self) -> None:
+        self.close_chats()
+
+    def close_chats(self) -> None:
+        """Stops replies and keeps what there is of them; safe twice."""
+        chats, self._chats = self._chats, None
+        if chats is not None:
+            chats.__exit__(None, None, None)
+
+    def _read_keymap(self) -> None:
+        try:
+            self.keymap = read_keymap(self.keymap_path)
+        except PagedChatError as error:
+            show_error(self, error)
+        else:
+            if not self.keymap_path.exists():
+                with contextlib.suppress(OSError):
+                    self.keymap_path.write_text(sample_keymap(), encoding="utf-8")
+        self.set_keymap(self.keymap)

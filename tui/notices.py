@@ -1,0 +1,44 @@
+"""Errors a person can meet become notices; nothing of a screen stops working."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from textual.dom import DOMNode
+
+from paged_chat.app.errors import PagedChatError
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+ERROR_SHOWN_S = 8.0
+
+
+def show_error(node: DOMNode, error: BaseException) -> None:
+    """What went wrong, and what to do, in the corner of the screen."""
+    message = str(error) if isinstance(error, PagedChatError) else f"{type(error).__name__}: {error}"
+    node.app.notify(message, severity="error", timeout=ERROR_SHOWN_S, markup=False)
+
+
+def with_notices(method: Method) -> Method:
+    """An action or a handler whose PagedChatError is shown instead of raised."""
+    if inspect.iscoroutinefunction(method):
+
+        @wraps(method)
+        async def handle_async(self: DOMNode, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return await method(self, *args, **kwargs)
+            except PagedChatError as error:
+                show_error(self, error)
+
+        return cast(Method, handle_async)
+
+    @wraps(method)
+    def handle(self: DOMNode, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except PagedChatError as error:
+            show_error(self, error)
+
+    return cast(Method, handle)

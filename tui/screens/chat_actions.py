@@ -1,0 +1,267 @@
+"""What a person can do with chats, and the commands of the prompt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from textual import on, work
+
+from paged_chat.app.chats import Chat
+from paged_chat.app.errors import PagedChatError
+from paged_chat.app.porting import write_json, write_markdown
+from paged_chat.app.porting.new_file import new_file
+
+from .. import slash_commands
+from ..messages import ChatChosen
+from ..notices import with_notices
+from .dialogs import ChoiceDialog, ConfirmDialog, TextDialog
+from .message_actions import MessageActions
+from .model_list import model_choices
+from .prompt_actions import PromptActions
+from .search_screen import SearchScreen
+from .settings_screen import SettingsScreen
+
+
+class NotPossible(PagedChatError):
+    """An action that makes no sense now; the message says what would."""
+
+
+class ChatActions(MessageActions, PromptActions):
+    """The chats' part of the chat screen."""
+
+    # Which chat
+
+    async def action_new_chat(self) -> None:
+        self.is_new_temporary = False
+        await self.open_chat(None)
+
+    async def action_new_temporary(self) -> None:
+        await self.open_chat(None)
+        self.is_new_temporary = True
+        self.notify("This chat is kept in memory only, until the program ends.")
+        self.show_title()
+
+    def show_title(self) -> None:
+        """Draws the top line."""
+        raise NotImplementedError
+
+    @on(ChatChosen)
+    async def choose_chat(self, event: ChatChosen) -> None:
+        await self.open_chat(event.chat_id)
+
+    async def action_previous_chat(self) -> None:
+        await self._step_chat(-1)
+
+    async def action_next_chat(self) -> None:
+        await self._step_chat(1)
+
+    @with_notices
+    async def _step_chat(self, direction: int) -> None:
+        if self.service is None:
+            return
+        ids = [chat.id for chat in self.service.chats()]
+        place = ids.index(self.chat.id) + direction if self.chat is not None and self.chat.id in ids else 0
+        if 0 <= place < len(ids):
+            await self.open_chat(ids[place])
+
+    def action_search(self) -> None:
+        self.search("")
+
+    @work(exit_on_error=False)
+    @with_notices
+    async def search(self, query: str) -> None:
+        if self.service is None:
+            return
+        hit = await self.app.push_screen_wait(SearchScreen(self.service, query))
+        if hit is None:
+            return
+        if hit.message_id is not None:
+            tree = self.service.tree(hit.chat.id)
+            path = tree.path(self.service.chat(hit.chat.id).active_leaf_id)
+            if hit.message_id not in [message.id for message in path]:
+                self.service.pick(hit.chat.id, hit.message_id)
+        await self.open_chat(hit.chat.id)
+        if hit.message_id is not None:
+            await self.conversation.reveal(hit.message_id)
+
+    # The chat that is shown
+
+    @work(exit_on_error=False)
+    @with_notices
+    async def action_rename_chat(self) -> None:
+        chat = self._needed_chat()
+        title = await self.app.push_screen_wait(TextDialog("Title of the chat", chat.title))
+        if title and title.strip():
+            self.open_service.rename(chat.id, title.strip())
+
+    @with_notices
+    def action_pin_chat(self) -> None:
+        chat = self._needed_chat()
+        self.open_service.update_chat(chat.id, is_pinned=not chat.is_pinned)
+
+    @with_notices
+    def action_archive_chat(self) -> None:
+        chat = self._needed_chat()
+        self.open_service.update_chat(chat.id, is_archived=not chat.is_archived)
+        self.notify("The chat is back in the list." if chat.is_archived else "Archived: search still finds the chat.")
+
+    @work(exit_on_error=False)
+    @with_notices
+    async def action_delete_chat(self) -> None:
+        chat = self._needed_chat()
+        if chat.is_temporary:
+            question = "A temporary chat can't be brought back. Delete it?"
+            if not await self.app.push_screen_wait(ConfirmDialog(question)):
+                return
+        service = self.open_service
+        service.delete_chat(chat.id)
+        await self.open_chat(None)
+        if not chat.is_temporary:
+            self.remember_deletion(f'"{chat.title}"', lambda: service.restore_chat(chat.id))
+
+    @work(exit_on_error=False)
+    @with_notices
+    async def action_export_chat(self) -> None:
+        chat = self._needed_chat()
+        name = "".join(letter if letter.isalnum() else "-" for letter in chat.title.lower()).strip("-")[:40] or "chat"
+        path = await self.app.push_screen_wait(TextDialog("Export to (.md or .json)", f"{name}.md"))
+        if path:
+            self.export(path)
+
+    @with_notices
+    def export(self, path: str) -> None:
+        """Writes the whole tree of the chat to a file that isn't there yet, in the format that its name says."""
+        chat = self._needed_chat()
+        target = Path(path).expanduser()
+        writers = {".json": write_json, ".md": write_markdown}
+        if target.suffix not in writers:
+            raise NotPossible(f"{target.name}: end the name with .md or .json")
+        if target.exists():
+            raise NotPossible(f"{target} is there already: choose another name")
+        with new_file(target) as out:
+            writers[target.suffix]([(chat, self.open_service.tree(chat.id))], out)
+        self.notify(f"Exported to {target.absolute()}", markup=False)
+
+    # Settings
+
+    @work(exit_on_error=False)
+    @with_notices
+    async def action_settings(self) -> None:
+        if self.service is None:
+            return
+        chat = self.ensure_chat()
+        changes = await self.app.push_screen_wait(SettingsScreen(self.service, chat))
+        if changes is not None:
+            self.service.update_chat(chat.id, system_prompt=changes.system_prompt, sampling=changes.sampling)
+
+    @work(exit_on_error=False)
+    @with_notices
+    async def action_choose_model(self) -> None:
+        if self.service is None:
+            return
+        loaded = self.service.engine_status.model
+        name = await self.app.push_screen_wait(ChoiceDialog("Which model?", model_choices(loaded), loaded))
+        if name is not None:
+            await self._load_model(name)
+
+    async def _load_model(self, name: str) -> None:
+        is_running = bool(self.open_service.running_chat_ids())
+        if is_running and not await self.app.push_screen_wait(
+            ConfirmDialog("A reply is being written. Stop it, and load the other model?")
+        ):
+            return
+        self.open_service.switch_model(name, force=is_running)
+
+    @with_notices
+    def set_sampling(self, **changes: Any) -> None:
+        """Changes the chat's sampling parameters, each within the range that the engine allows."""
+        chat = self.ensure_chat()
+        self.open_service.update_chat(chat.id, sampling=replace(chat.sampling, **changes))
+        words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in changes.items())
+        self.notify(f"This chat: {words}", markup=False)
+
+    # Commands
+
+    @with_notices
+    async def run_command(self, call: slash_commands.Call) -> None:
+        command, argument = call.command, call.argument
+        if command.action is not None:
+            await self.run_action(f"screen.{command.action}")
+        elif command.setting is not None:
+            if argument:
+                self.set_sampling(**{command.setting: slash_commands.setting_value(command.setting, argument)})
+            else:
+                sampling = self.ensure_chat().sampling
+                self.notify(f"{command.setting.replace('_', ' ')} is {getattr(sampling, command.setting)}")
+        else:
+            await self._run_with_argument(command.name, argument)
+
+    async def _run_with_argument(self, name: str, argument: str) -> None:
+        match name:
+            case "search":
+                self.search(argument)
+            case "system":
+                self._set_system_prompt(argument)
+            case "model" if argument:
+                self.load_model_named(argument)
+            case "model":
+                self.action_choose_model()
+            case "preset":
+                await self._use_preset(argument)
+            case "save-preset":
+                if not argument:
+                    raise NotPossible("/save-preset needs a name behind it")
+                self.open_service.save_sampling_preset(argument, self.ensure_chat().sampling)
+                self.notify(f"Kept as {argument}: /preset {argument} brings it back", markup=False)
+            case "retry":
+                self.action_retry(int(slash_commands.setting_value("n", argument or "1") or 1))
+            case "save" if argument:
+                self.save_message(argument)
+            case "save":
+                self.action_save_message()
+            case "export" if argument:
+                self.export(argument)
+            case "export":
+                self.action_export_chat()
+            case "rename" if argument:
+                self.open_service.rename(self._needed_chat().id, argument)
+            case "rename":
+                self.action_rename_chat()
+            case "theme" if argument:
+                if argument not in self.app.available_themes:
+                    raise NotPossible(f"no theme is called {argument}: /theme lists them")
+                self.app.theme = argument
+            case "theme":
+                self.app.search_themes()
+            case _:
+                raise AssertionError(f"/{name} does nothing")
+
+    @work(exit_on_error=False)
+    @with_notices
+    async def load_model_named(self, name: str) -> None:
+        await self._load_model(name)
+
+    def _set_system_prompt(self, text: str) -> None:
+        chat = self.ensure_chat()
+        if text:
+            self.open_service.update_chat(chat.id, system_prompt=None if text == "-" else text)
+            self.notify("System prompt taken away." if text == "-" else "This chat has a new system prompt.")
+        else:
+            self.notify(chat.system_prompt or "This chat has no system prompt of its own.", markup=False)
+
+    async def _use_preset(self, name: str) -> None:
+        presets = self.open_service.sampling_presets()
+        if not name:
+            self.notify(", ".join(presets) or "No presets yet: /save-preset NAME keeps this chat's settings")
+            return
+        if name not in presets:
+            raise NotPossible(f"no preset is called {name}: /preset lists them")
+        self.open_service.update_chat(self.ensure_chat().id, sampling=presets[name])
+        self.notify(f"This chat uses {name}", markup=False)
+
+    def _needed_chat(self) -> Chat:
+        if self.chat is None or self.service is None:
+            raise NotPossible("this chat is still empty: send a message first")
+        return self.chat

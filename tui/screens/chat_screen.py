@@ -1,0 +1,241 @@
+"""The one screen on which people chat: chats, conversation, prompt, cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.events import Resize
+from textual.widgets import Footer
+
+from paged_chat.app.chat_events import ChatChanged, ChatsChanged, EngineStatus
+from paged_chat.app.chats import UNTITLED, MessageTree
+from paged_chat.app.errors import ChatNotFound, PagedChatError
+
+from ..actions import screen_bindings
+from ..notices import show_error, with_notices
+from ..widgets.cache_panel import CachePanel
+from ..widgets.chat_list import ChatList
+from ..widgets.completions import Completions
+from ..widgets.conversation import Conversation, rows_of
+from ..widgets.empty_state import EmptyState
+from ..widgets.meter import Meter
+from ..widgets.prompt import Prompt
+from ..widgets.title_line import TitleLine
+from .chat_actions import ChatActions
+from .help_screen import HelpScreen
+
+if TYPE_CHECKING:
+    from paged_chat.app.service import ChatService
+
+    from ..app import PagedChatTui
+
+WIDE = 110  # columns from which the side columns stand beside the conversation; narrower, they lie over it
+
+
+class ChatScreen(ChatActions):
+    """Shows what the service tells; what people do is in the actions it inherits."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*screen_bindings()]
+    AUTO_FOCUS = "#prompt"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._wants_chats: bool | None = None  # None: as the width has it
+        self._wants_cache: bool | None = None
+
+    def compose(self) -> ComposeResult:
+        completions = Completions()
+        yield TitleLine()
+        with Horizontal(id="columns"):
+            yield ChatList()
+            with Vertical(id="middle"):
+                yield Conversation()
+                yield EmptyState()
+                yield completions
+                yield Prompt(completions)
+                yield Meter()
+            yield CachePanel()
+        yield Footer(compact=True, show_command_palette=True)
+
+    def on_mount(self) -> None:
+        self._arrange()
+        self.show_title()
+
+    # The service
+
+    def attach(self, service: ChatService) -> None:
+        """The chats are there: from now on everything works."""
+        self.service = service
+        self.query_one(CachePanel).attach(service)
+        self._follow_app(service)
+        self.show_title()
+
+    @work(group="app", exit_on_error=False)
+    async def _follow_app(self, service: ChatService) -> None:
+        async with service.watch_app() as watcher:
+            async for event in watcher:
+                if isinstance(event, EngineStatus):
+                    self._show_engine(event)
+                elif isinstance(event, ChatsChanged):
+                    self._show_chats()
+
+    def follow_chat(self, chat_id: str) -> None:
+        self._follow_chat(chat_id)
+
+    @work(group="chat", exclusive=True, exit_on_error=False)
+    async def _follow_chat(self, chat_id: str) -> None:
+        async with self.open_service.watch(chat_id) as watcher:
+            async for event in watcher:
+                if not isinstance(event, ChatChanged):
+                    await self.conversation.grow(event)
+                elif event.is_deleted:
+                    self.notify("This chat was deleted.")
+                    self.call_later(self.open_chat, None)
+                else:
+                    await self._read_chat(chat_id)
+
+    # What is shown
+
+    @with_notices
+    async def open_chat(self, chat_id: str | None) -> None:
+        self.workers.cancel_group(self, "chat")
+        self.selected_id = self.compared_id = None
+        self.is_new_temporary = False
+        if self.edited_id is not None:
+            self.end_edit()
+        await self.conversation.clear()
+        self.chat, self.messages = None, MessageTree(())
+        if chat_id is None:
+            self.prompt.set_history([])
+        else:
+            await self._read_chat(chat_id)
+            self.prompt.set_history([message.text for message in self.path if message.role == "user"])
+            self.conversation.anchor()
+            self.follow_chat(chat_id)
+        self._show_chats()
+        self.show_title()
+        if self._is_over(self.query_one(ChatList)):
+            self._wants_chats = None
+            self._arrange()
+        self.prompt.focus()
+
+    async def _read_chat(self, chat_id: str) -> None:
+        """Reads and draws the chat as it is now."""
+        try:
+            self.chat = self.open_service.chat(chat_id)
+            self.messages = self.open_service.tree(chat_id)
+        except ChatNotFound:
+            return  # deleted meanwhile: that is told as well
+        except PagedChatError as error:
+            show_error(self, error)
+            return
+        await self.show_rows()
+        self.show_title()
+
+    async def show_rows(self) -> None:
+        if self.chat is None:
+            return
+        rows = rows_of(self.messages, self.chat.active_leaf_id, self.compared_id)
+        if self.compared_id is not None and not any(row.is_group for row in rows):
+            self.compared_id = None
+        await self.conversation.show(rows)
+        self._show_empty()
+        if self.focused is None:
+            self.prompt.focus()
+
+    def show_title(self) -> None:
+        chat = self.chat
+        title = chat.title if chat is not None else UNTITLED
+        if self.is_new_temporary or (chat is not None and chat.is_temporary):
+            title += " (temporary)"
+        sampling = chat.sampling if chat is not None else None
+        if sampling is None and self.service is not None:
+            sampling = self.service.default_sampling
+        self.query_one(TitleLine).show(title, self.engine_status, sampling)
+        self._show_empty()
+
+    def _show_empty(self) -> None:
+        is_empty = not self.path
+        self.conversation.display = not is_empty
+        empty = self.query_one(EmptyState)
+        empty.display = is_empty
+        empty.show(self.engine_status)
+
+    @with_notices
+    def _show_chats(self) -> None:
+        if self.service is not None:
+            open_id = None if self.chat is None else self.chat.id
+            self.query_one(ChatList).show(self.service.chats(), open_id, self.service.running_chat_ids())
+
+    def _show_engine(self, status: EngineStatus) -> None:
+        before, self.engine_status = self.engine_status, status
+        if status.phase == "failed" and (before is None or before.phase != "failed"):
+            self.notify(f"The model didn't load. {status.error}", severity="error", timeout=15, markup=False)
+        self.show_title()
+
+    # Layout
+
+    def on_resize(self, event: Resize) -> None:
+        self._arrange()
+
+    def action_toggle_chats(self) -> None:
+        chats = self.query_one(ChatList)
+        self._wants_chats = not chats.display
+        if self._wants_chats and not self._is_wide:
+            self._wants_cache = False
+        self._arrange()
+        (chats if chats.display else self.prompt).focus()
+
+    def action_toggle_cache(self) -> None:
+        panel = self.query_one(CachePanel)
+        self._wants_cache = not panel.display
+        if self._wants_cache and not self._is_wide:
+            self._wants_chats = False
+        self._arrange()
+        if not panel.display:
+            self.prompt.focus()
+
+    @property
+    def _is_wide(self) -> bool:
+        return self.size.width >= WIDE
+
+    def _is_over(self, column: ChatList | CachePanel) -> bool:
+        return column.display and not self._is_wide
+
+    def _arrange(self) -> None:
+        is_wide = self._is_wide
+        self.set_class(is_wide, "wide")
+        self.set_class(self.size.height < 24, "low")
+        self.query_one(ChatList).display = is_wide if self._wants_chats is None else self._wants_chats
+        self.query_one(CachePanel).display = is_wide if self._wants_cache is None else self._wants_cache
+
+    # Of the whole program
+
+    def action_stop(self) -> None:
+        """Closes what is open over the conversation, else stops the reply, else goes back to the prompt."""
+        completions = self.query_one(Completions)
+        if completions.is_open:
+            completions.close()
+        elif self.chat is not None and self.service is not None and self.service.stop(self.chat.id):
+            pass
+        elif self._is_over(self.query_one(ChatList)) or self._is_over(self.query_one(CachePanel)):
+            self._wants_chats = self._wants_cache = None
+            self._arrange()
+            self.prompt.focus()
+        elif self.edited_id is not None:
+            self.end_edit()
+        else:
+            self.selected_id = None
+            self.prompt.focus()
+            self.conversation.anchor()
+
+    def action_show_help(self) -> None:
+        app = cast("PagedChatTui", self.app)
+        app.push_screen(HelpScreen(app.keymap, app.keymap_path))
+
+    async def action_quit(self) -> None:
+        await self.app.action_quit()

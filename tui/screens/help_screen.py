@@ -1,0 +1,61 @@
+"""Every key and every command, as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from rich.style import Style
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from paged_chat.app.block_view import BlockState
+
+from ..actions import ACTIONS, message_binding_id
+from ..slash_commands import COMMANDS
+
+HEADING = Style(bold=True, underline=True)
+
+
+class HelpScreen(ModalScreen[None]):
+    """Keys with the names that the keymap file calls them by, commands, and what the cache's letters mean."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1,q", "dismiss(None)", "back")]
+
+    def __init__(self, keymap: Mapping[str, str], keymap_path: Path) -> None:
+        super().__init__(classes="dialog wide")
+        self._keymap, self._keymap_path = keymap, keymap_path
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="box"):
+            yield Static(self._text(), markup=False)
+
+    def _text(self) -> Text:
+        text = Text()
+        text.append("Keys\n", HEADING)
+        text.append("everywhere, then on a selected message (alt+up selects), then the name in the keymap file\n\n")
+        for action in ACTIONS:
+            keys = self._keymap.get(action.name, action.keys).replace(",", ", ")
+            own = self._keymap.get(message_binding_id(action.name), action.message_keys).replace(",", ", ")
+            text.append(f"{keys or '–':<18} {own or '–':<12} {action.title}  ")  # noqa: RUF001
+            text.append(f"{action.name}\n", Style(dim=True))
+        text.append(f"{self._keymap.get('send', 'enter'):<31} Send  ")
+        text.append("send\n", Style(dim=True))
+        text.append(f"{self._keymap.get('newline', 'shift+enter, alt+enter, ctrl+j'):<31} New line  ")
+        text.append("newline\n\n", Style(dim=True))
+        text.append("Keymap file: ")
+        text.append(f"{self._keymap_path}\n", Style(bold=True))
+        text.append("written with every name in it when it is missing; read at the start\n\n")
+        text.append("Commands in the prompt\n\n", HEADING)
+        for command in COMMANDS:
+            text.append(f"{'/' + command.name + ' ' + command.argument:<22} {command.title}\n")
+        text.append(f"{'@file':<22} Attach a text file\n\n")
+        text.append("The cache\n\n", HEADING)
+        for state in BlockState:
+            text.append(f"{state.look.letter}  {state:<8} {state.look.meaning}\n")
+        return text

@@ -1,0 +1,233 @@
+"""What a person can do with one message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textual import on, work
+
+from paged_chat.app.chats import Message
+from paged_chat.app.errors import PagedChatError
+from paged_chat.app.porting.new_file import new_file
+
+from ..key_names import key_of
+from ..messages import CodeCopied, MessageSelected, ReplyPicked
+from ..notices import with_notices
+from ..widgets.reply_group import ReplyGroup
+from .dialogs import ChoiceDialog, TextDialog
+from .service_screen import ServiceScreen
+
+
+class NothingToDo(PagedChatError):
+    """An action where there is nothing that it could be about."""
+
+
+class MessageActions(ServiceScreen):
+    """The messages' part of the chat screen. An action is about the selected message, else about the last one."""
+
+    @on(MessageSelected)
+    def select(self, event: MessageSelected) -> None:
+        self.selected_id = event.message_id
+
+    # Writing again
+
+    @with_notices
+    def action_retry(self, count: int = 1) -> None:
+        message = self._needed("send a message first: then there is a reply to try again")
+        turn = self.open_service.retry(message.chat_id, message.id, n=count)
+        self.selected_id = None
+        self.compared_id = turn.replies[0].id if count > 1 else None
+        self.conversation.anchor()
+
+    @with_notices
+    def action_edit(self) -> None:
+        message = self.message_in_focus("user")
+        if message is None:
+            raise NothingToDo("there is no message of yours yet: write one in the prompt")
+        self.begin_edit(message.id, message.text)
+
+    def begin_edit(self, message_id: int, text: str) -> None:
+        raise NotImplementedError
+
+    @with_notices
+    def action_continue_reply(self) -> None:
+        message = self.message_in_focus("assistant")
+        if message is None:
+            raise NothingToDo("there is no reply yet that could go on")
+        self.open_service.continue_reply(message.chat_id, message.id)
+        self.conversation.anchor()
+
+    # Versions
+
+    def action_previous_sibling(self) -> None:
+        self._walk(-1)
+
+    def action_next_sibling(self) -> None:
+        self._walk(1)
+
+    @with_notices
+    def _walk(self, direction: int) -> None:
+        """To the version beside this one; where a message has one only, those of the message above it count."""
+        group = self._group_in_focus()
+        if group is not None:
+            group.step(direction)
+            return
+        message: Message | None = self._needed("there is nothing here yet")
+        while message is not None and len(self.messages.siblings(message.id)) < 2:
+            message = self.messages[message.parent_id] if message.parent_id is not None else None
+        if message is None:
+            raise NothingToDo(f"no message here has other versions: {key_of(self, 'retry')} writes another reply")
+        siblings = [sibling.id for sibling in self.messages.siblings(message.id)]
+        place = siblings.index(message.id) + direction
+        if 0 <= place < len(siblings):
+            if self.selected_id is not None:
+                self.selected_id = siblings[place]
+            self.open_service.pick(message.chat_id, siblings[place])
+
+    @with_notices
+    async def action_compare(self) -> None:
+        """All versions of the message side by side; once more, the one that is chosen alone."""
+        if self.compared_id is not None:
+            self.compared_id = None
+        else:
+            message = self._needed("there is nothing here yet")
+            if len(self.messages.siblings(message.id)) < 2:
+                raise NothingToDo(f"this message has one version: {key_of(self, 'retry')} writes another")
+            self.compared_id = message.id
+        await self.show_rows()
+
+    async def show_rows(self) -> None:
+        """Draws the path anew."""
+        raise NotImplementedError
+
+    @with_notices
+    def action_pick(self) -> None:
+        """Goes on with the selected one of several replies; of any other message, unfolds what is folded."""
+        view = self.view_in_focus()
+        if view is None:
+            return
+        if self._group_in_focus() is None:
+            view.toggle_folds()
+        else:
+            self.pick_reply(ReplyPicked(view.message.id))
+
+    @on(ReplyPicked)
+    @with_notices
+    def pick_reply(self, event: ReplyPicked) -> None:
+        self.compared_id = None
+        self.selected_id = None
+        assert self.chat is not None, "picked in no chat"
+        self.open_service.pick(self.chat.id, event.message_id)
+        self.prompt.focus()
+
+    def action_toggle_thinking(self) -> None:
+        view = self.view_in_focus()
+        if view is not None:
+            view.toggle_folds()
+
+    # Taking along
+
+    @with_notices
+    def action_fork(self) -> None:
+        message = self._needed("there is nothing to go on from yet")
+        chat = self.open_service.fork(message.chat_id, message.id)
+        self.notify(f"A new chat goes on from here: {chat.title}", markup=False)
+        self.call_later(self.open_chat, chat.id)
+
+    @with_notices
+    def action_copy_message(self) -> None:
+        self._needed("there is nothing to copy yet")
+        view = self.view_in_focus()
+        if view is not None:
+            self._copy(view.answer, "message")
+
+    @work(exit_on_error=False)
+    @with_notices
+    async def action_copy_code(self) -> None:
+        view = self.view_in_focus()
+        blocks = [] if view is None else view.code_blocks
+        if not blocks:
+            raise NothingToDo("this message has no code: select one that has")
+        code: str | None = blocks[0]
+        if len(blocks) > 1:
+            choices = [(str(i), f"{i + 1}: {_first_line(block)}") for i, block in enumerate(blocks)]
+            chosen = await self.app.push_screen_wait(ChoiceDialog("Copy which code?", choices))
+            code = None if chosen is None else blocks[int(chosen)]
+        if code is not None:
+            self._copy(code, "code")
+
+    @on(CodeCopied)
+    def copy_code_block(self, event: CodeCopied) -> None:
+        self._copy(event.code, "code")
+
+    @work(exit_on_error=False)
+    @with_notices
+    async def action_save_message(self) -> None:
+        message = self._needed("there is nothing to save yet")
+        path = await self.app.push_screen_wait(TextDialog("Save the message to", f"message-{message.id}.md"))
+        if path:
+            self.save_message(path)
+
+    @with_notices
+    def save_message(self, path: str) -> None:
+        """Writes the message in focus to a file that isn't there yet."""
+        self._needed("there is nothing to save yet")
+        view = self.view_in_focus()
+        target = Path(path).expanduser()
+        if target.exists():
+            raise NothingToDo(f"{target} is there already: choose another name")
+        with new_file(target) as out:
+            out.write(view.answer if view is not None else "")
+            out.write("\n")
+        self.notify(f"Saved to {target.absolute()}", markup=False)
+
+    def _copy(self, text: str, what: str) -> None:
+        """By the terminal's own clipboard sequence (OSC 52), which tells nobody whether it worked."""
+        self.app.copy_to_clipboard(text)
+        words = f"Copied the {what}, {len(text):,} characters."
+        self.notify(f"{words} Not in your clipboard? {key_of(self, 'save_message')} saves to a file.", markup=False)
+
+    # Deleting
+
+    @with_notices
+    def action_delete_message(self) -> None:
+        message = self._needed("there is nothing to delete here")
+        service, chat_id, message_id = self.open_service, message.chat_id, message.id
+        service.delete_message(chat_id, message_id)
+        self.selected_id = None
+        self.remember_deletion("Message", lambda: service.restore_message(chat_id, message_id))
+
+    @with_notices
+    async def action_undo_delete(self) -> None:
+        if not self.undo:
+            raise NothingToDo("nothing was deleted since the start")
+        words, restore = self.undo.pop()
+        restored = restore()
+        self.notify(f"{words} is back.", markup=False)
+        if self.chat is None or restored.id != self.chat.id:
+            await self.open_chat(restored.id)
+
+    # Moving about
+
+    def action_previous_message(self) -> None:
+        self.conversation.step(-1, self.selected_id)
+
+    def action_next_message(self) -> None:
+        self.conversation.step(1, self.selected_id)
+
+    # Inside
+
+    def _needed(self, otherwise: str) -> Message:
+        """The message in focus; says what to do where there is none."""
+        message = self.message_in_focus()
+        if message is None or self.service is None:
+            raise NothingToDo(otherwise)
+        return message
+
+    def _group_in_focus(self) -> ReplyGroup | None:
+        view = self.view_in_focus()
+        return next((node for node in view.ancestors if isinstance(node, ReplyGroup)), None) if view else None
+
+
+def _first_line(code: str) -> str:
+    return next((line for line in code.splitlines() if line.strip()), "")[:60]

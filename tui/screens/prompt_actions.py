@@ -1,0 +1,148 @@
+"""What happens in the prompt: messages, commands, completion, and what sending would cost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import subprocess
+import tempfile
+from concurrent.futures import Future
+from pathlib import Path
+
+from textual import on, work
+from textual.app import SuspendNotSupported
+
+from paged_chat.app.errors import PagedChatError
+from paged_chat.app.send_plan import SendPlan
+
+from .. import slash_commands
+from ..files import attachments_in, matching_paths
+from ..messages import PromptChanged, PromptSent
+from ..notices import with_notices
+from ..widgets.completions import Completions
+from ..widgets.meter import Meter
+from .service_screen import ServiceScreen
+
+PLAN_AFTER_S = 0.25  # of no typing
+
+
+class PromptActions(ServiceScreen):
+    """The prompt's part of the chat screen."""
+
+    @on(PromptSent)
+    @with_notices
+    async def send_prompt(self, event: PromptSent) -> None:
+        """Sends a message, or the new version of one, or runs a command."""
+        call = slash_commands.parse(event.text)
+        if call is not None:
+            self.prompt.remember(event.text)
+            self.prompt.empty()
+            await self.run_command(call)
+            return
+        if self.service is None:
+            self.notify("The chats are being opened: try again in a moment.")
+            return
+        text = slash_commands.message_text(event.text)
+        attachments = attachments_in(text)
+        text = self.prompt.expanded(text)
+        if self.edited_id is not None and self.chat is not None:
+            turn = self.service.edit(self.chat.id, self.edited_id, text, attachments=attachments)
+        else:
+            chat = self.ensure_chat()
+            turn = self.service.send(chat.id, text, parent_id=chat.active_leaf_id, attachments=attachments)
+        self.prompt.remember(event.text)
+        self.end_edit()
+        self.selected_id = None
+        self.compared_id = turn.replies[0].id if len(turn.replies) > 1 else None
+        await self.conversation.show_end()
+
+    async def run_command(self, call: slash_commands.Call) -> None:
+        """Runs a command with what stands behind it."""
+        raise NotImplementedError
+
+    # Editing
+
+    def begin_edit(self, message_id: int, text: str) -> None:
+        """Puts a message into the prompt; sending it makes a new version."""
+        self.edited_id = message_id
+        self.prompt.write(text)
+        self.prompt.border_title = "edit: Enter sends a new version, Esc leaves it"
+        self.prompt.add_class("editing")
+        self.prompt.focus()
+
+    def end_edit(self) -> None:
+        self.edited_id = None
+        self.prompt.empty()
+        self.prompt.border_title = None
+        self.prompt.remove_class("editing")
+
+    @with_notices
+    def action_edit_in_editor(self) -> None:
+        """Opens what is in the prompt in the person's own editor."""
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "message.md"
+            path.write_text(self.prompt.expanded(self.prompt.text), encoding="utf-8")
+            try:
+                with self.app.suspend():
+                    subprocess.run([*shlex.split(editor), str(path)], check=True)
+                text = path.read_text(encoding="utf-8")
+            except SuspendNotSupported:
+                raise EditorFailed("this terminal can't be lent to another program: write in the prompt") from None
+            except (OSError, ValueError, subprocess.CalledProcessError) as error:
+                raise EditorFailed(f"{editor} didn't work ({error}): set EDITOR to an editor that is there") from error
+        self.prompt.write(text.rstrip("\n"))
+        self.prompt.focus()
+
+    # While it is written
+
+    @on(PromptChanged)
+    def look_at_prompt(self, event: PromptChanged) -> None:
+        """Offers what the word could become, and asks what sending would cost."""
+        self._offer_completions(event.text)
+        self._show_plan(event.text)
+
+    def _offer_completions(self, text: str) -> None:
+        completions = self.query_one(Completions)
+        commands = slash_commands.completions(text)
+        if commands:
+            completions.offer(
+                [(f"/{command.name}", f"{command.argument}  {command.title}".strip()) for command in commands]
+            )
+        else:
+            completions.offer([(word, "") for word in matching_paths(self.prompt.word_before_cursor)])
+
+    @work(group="plan", exclusive=True, exit_on_error=False)
+    async def _show_plan(self, text: str) -> None:
+        meter = self.query_one(Meter)
+        if not text.strip() or self.service is None or slash_commands.completions(text):
+            meter.show(left="")
+            return
+        await asyncio.sleep(PLAN_AFTER_S)
+        try:
+            attachments = attachments_in(text)
+            added = [(attachment.name, attachment.text) for attachment in attachments]
+            added += [(word.strip("[]"), pasted) for word, pasted in self.prompt.pastes.items() if word in text]
+            left = [f"{name}: {await self._count_tokens(content):,} tokens" for name, content in added]
+            whole = self.prompt.expanded(text)
+            if self.chat is None:
+                meter.show(left=", ".join(left), window=await self._count_tokens(whole))
+                return
+            planned: Future[SendPlan]
+            if self.edited_id is not None:
+                planned = self.service.plan_edit(self.chat.id, self.edited_id, whole, attachments=attachments)
+            else:
+                planned = self.service.plan(self.chat.id, whole, attachments=attachments)
+            plan = await asyncio.wrap_future(planned)
+            meter.show(left=", ".join([*left, str(plan)]), plan=plan)
+        except PagedChatError as error:
+            # While a reply is written or the model loads there is nothing to plan; sending says so if it must.
+            meter.show(left=str(error))
+
+    async def _count_tokens(self, text: str) -> int:
+        return await asyncio.wrap_future(self.open_service.count_tokens(text))
+
+
+class EditorFailed(PagedChatError):
+    """The person's editor couldn't be used."""

@@ -1,0 +1,96 @@
+"""What every part of the chat screen stands on: the service, the chat that is shown, the message that is selected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from textual.screen import Screen
+
+from paged_chat.app.chat_events import EngineStatus
+from paged_chat.app.chats import Chat, Message, MessageRole, MessageTree
+
+from ..key_names import key_of
+from ..widgets.conversation import Conversation
+from ..widgets.message_view import MessageView
+from ..widgets.prompt import Prompt
+
+if TYPE_CHECKING:
+    from paged_chat.app.service import ChatService
+
+
+class ServiceScreen(Screen[None]):
+    """State of the chat screen, and what several kinds of actions need.
+
+    chat: as it was read last; None while a new one has nothing in it yet and isn't stored.
+    compared_id: the message whose versions stand side by side.
+    edited_id: the person's message whose new version is in the prompt.
+    undo: how to bring back what was deleted, the last one at the end, each with words for it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.service: ChatService | None = None
+        self.chat: Chat | None = None
+        self.messages = MessageTree(())
+        self.is_new_temporary = False
+        self.selected_id: int | None = None
+        self.compared_id: int | None = None
+        self.edited_id: int | None = None
+        self.engine_status: EngineStatus | None = None
+        self.undo: list[tuple[str, Callable[[], Any]]] = []
+
+    # Widgets
+
+    @property
+    def conversation(self) -> Conversation:
+        return self.query_one(Conversation)
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.query_one(Prompt)
+
+    # What is shown
+
+    @property
+    def open_service(self) -> ChatService:
+        """Only for what can't be reached before the store is open."""
+        assert self.service is not None, "asked before the chats were opened"
+        return self.service
+
+    @property
+    def path(self) -> list[Message]:
+        return [] if self.chat is None else self.messages.path(self.chat.active_leaf_id)
+
+    def view_in_focus(self) -> MessageView | None:
+        """The message that an action is about: the selected one, else the last one that is shown."""
+        views = self.conversation.views
+        selected = [view for view in views if view.message.id == self.selected_id]
+        return next(iter(selected or views[-1:]), None)
+
+    def message_in_focus(self, role: MessageRole | None = None) -> Message | None:
+        """As `view_in_focus`; with a role, the nearest message of it on the way to the root."""
+        view = self.view_in_focus()
+        if view is None or view.message.id not in self.messages:
+            return None
+        way = reversed(self.messages.path(view.message.id))
+        return next((message for message in way if role in (None, message.role)), None)
+
+    def ensure_chat(self) -> Chat:
+        """The chat that is shown; a new one is made now if it is to hold something."""
+        if self.chat is None:
+            self.chat = self.open_service.create_chat(is_temporary=self.is_new_temporary)
+            self.follow_chat(self.chat.id)
+        return self.chat
+
+    def follow_chat(self, chat_id: str) -> None:
+        """Begins to watch the chat."""
+        raise NotImplementedError
+
+    async def open_chat(self, chat_id: str | None) -> None:
+        """Shows another chat; None is a new one."""
+        raise NotImplementedError
+
+    def remember_deletion(self, words: str, restore: Callable[[], Any]) -> None:
+        self.undo.append((words, restore))
+        self.notify(f"{words} deleted. {key_of(self, 'undo_delete')} brings it back.", markup=False)

@@ -1,0 +1,119 @@
+"""Commands that are written into the prompt: a slash, a name, and sometimes something behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from paged_chat.app.errors import PagedChatError
+
+SettingName = Literal["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "n", "seed"]
+
+
+class UnknownCommand(PagedChatError):
+    """A slash with a name that nothing has, or with something behind it that can't be meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlashCommand:
+    """One command.
+
+    argument: what may stand behind the name, in words; "" for nothing.
+    action: the screen's action that it runs, for a command without an argument of its own.
+    setting: the sampling parameter that it sets.
+    """
+
+    name: str
+    title: str
+    argument: str = ""
+    action: str | None = None
+    setting: SettingName | None = None
+
+
+COMMANDS = (
+    SlashCommand("help", "All keys and commands", action="show_help"),
+    SlashCommand("new", "New chat", action="new_chat"),
+    SlashCommand("temporary", "New temporary chat, never stored", action="new_temporary"),
+    SlashCommand("search", "Search all chats", "words"),
+    SlashCommand("system", "System prompt of this chat; alone shows it, - takes it away", "text"),
+    SlashCommand("model", "Load another model; alone lists them", "name"),
+    SlashCommand("n", "Replies side by side", "count", setting="n"),
+    SlashCommand("temp", "Temperature: 0 takes the most likely token", "number", setting="temperature"),
+    SlashCommand("top-p", "Draw from the tokens that reach this together", "number", setting="top_p"),
+    SlashCommand("top-k", "Draw from so many tokens; 0 is all", "count", setting="top_k"),
+    SlashCommand("min-p", "Drop tokens less likely than this part of the first", "number", setting="min_p"),
+    SlashCommand("penalty", "Repetition penalty; 1 is none", "number", setting="repetition_penalty"),
+    SlashCommand("max", "Longest reply in tokens; - is what the window holds", "count", setting="max_tokens"),
+    SlashCommand("seed", "Makes replies repeatable; - draws one", "number", setting="seed"),
+    SlashCommand("settings", "All settings of the chat", action="settings"),
+    SlashCommand("preset", "Settings kept under a name; alone lists them", "name"),
+    SlashCommand("save-preset", "Keep this chat's settings under a name", "name"),
+    SlashCommand("retry", "Another reply, or several", "count"),
+    SlashCommand("continue", "Let a reply go on where it was cut", action="continue_reply"),
+    SlashCommand("edit", "Edit your last message", action="edit"),
+    SlashCommand("fork", "New chat from here", action="fork"),
+    SlashCommand("compare", "Versions side by side", action="compare"),
+    SlashCommand("copy", "Copy the last reply", action="copy_message"),
+    SlashCommand("save", "Save the message to a file", "path"),
+    SlashCommand("export", "Export the chat: .md or .json", "path"),
+    SlashCommand("rename", "Rename the chat", "title"),
+    SlashCommand("pin", "Pin or unpin the chat", action="pin_chat"),
+    SlashCommand("archive", "Archive the chat, or bring it back", action="archive_chat"),
+    SlashCommand("delete", "Delete the chat", action="delete_chat"),
+    SlashCommand("undo", "Undo the last deletion", action="undo_delete"),
+    SlashCommand("cache", "Show or hide the cache", action="toggle_cache"),
+    SlashCommand("chats", "Show or hide the chats", action="toggle_chats"),
+    SlashCommand("theme", "Colours; alone lists them", "name"),
+    SlashCommand("quit", "Quit", action="quit"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A command with what stands behind it."""
+
+    command: SlashCommand
+    argument: str
+
+
+def parse(text: str) -> Call | None:
+    """The command in a prompt; None for a message. `//` begins a message with a slash.
+
+    Raises UnknownCommand for a name that nothing has, and for what stands behind a command that takes nothing.
+    """
+    if not text.startswith("/") or text.startswith("//") or not text[1:2].isalpha():
+        return None
+    name, _, argument = text[1:].partition(" ") if "\n" not in text.split(" ")[0] else text[1:].partition("\n")
+    command = next((command for command in COMMANDS if command.name == name.lower()), None)
+    if command is None:
+        if "/" in name:
+            return None  # a path is no command
+        raise UnknownCommand(f"there is no command /{name}: /help lists them; // sends a message that begins with /")
+    argument = argument.strip()
+    if argument and not command.argument:
+        raise UnknownCommand(f"/{name} takes nothing behind it")
+    return Call(command, argument)
+
+
+def message_text(text: str) -> str:
+    """What is sent: without the second slash of one that was doubled."""
+    return text[1:] if text.startswith("//") else text
+
+
+def completions(text: str) -> list[SlashCommand]:
+    """The commands that begin with what is written so far."""
+    if not text.startswith("/") or any(character.isspace() for character in text):
+        return []
+    return [command for command in COMMANDS if command.name.startswith(text[1:].lower())]
+
+
+def setting_value(name: SettingName, argument: str) -> float | int | None:
+    """The value that a person wrote; ranges are the service's to judge. Raises UnknownCommand for what is no number."""
+    if argument in ("-", "off", "none") and name in ("seed", "max_tokens"):
+        return None
+    is_whole = name in ("n", "seed", "top_k", "max_tokens")
+    try:
+        return int(argument) if is_whole else float(argument.replace(",", "."))
+    except ValueError:
+        kind = "a whole number" if is_whole else "a number"
+        raise UnknownCommand(f"{name.replace('_', ' ')} must be {kind}, not {argument!r}") from None

@@ -1,0 +1,58 @@
+"""The chats, pinned ones first; those in which a reply is being written are marked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from rich.text import Text
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from paged_chat.app.chats import Chat
+
+from ..messages import ChatChosen
+
+
+class ChatList(OptionList):
+    """Highlighting looks, Enter opens."""
+
+    def __init__(self) -> None:
+        super().__init__(id="chats", markup=False)
+        self.border_title = "Chats"
+        self._drawn: list[tuple[str, str]] = []
+
+    def show(self, chats: Sequence[Chat], open_id: str | None, running_ids: Collection[str]) -> None:
+        """Draws the list, unless it is as it was."""
+        drawn = [(chat.id, _words(chat, chat.id == open_id, chat.id in running_ids)) for chat in chats]
+        if drawn == self._drawn:
+            return
+        is_open_new = open_id is not None and self._open_id() != open_id
+        highlighted = None if self.highlighted is None else self.get_option_at_index(self.highlighted).id
+        self._drawn = drawn
+        self.clear_options()
+        self.add_options(Option(Text(words, no_wrap=True, overflow="ellipsis"), id=chat_id) for chat_id, words in drawn)
+        ids = [chat_id for chat_id, _ in drawn]
+        wanted = open_id if is_open_new or highlighted not in ids else highlighted
+        if wanted in ids:
+            self.highlighted = ids.index(wanted)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if event.option_id is not None:
+            self.post_message(ChatChosen(event.option_id))
+
+    def _open_id(self) -> str | None:
+        return next((chat_id for chat_id, words in self._drawn if words.startswith("▸")), None)
+
+
+def _words(chat: Chat, is_open: bool, is_running: bool) -> str:
+    marks = []
+    if is_running:
+        marks.append("…")
+    if chat.is_pinned:
+        marks.append("pin")
+    if chat.is_temporary:
+        marks.append("temporary")
+    if chat.is_archived:
+        marks.append("archived")
+    return f"{'▸' if is_open else ' '} {chat.title}" + (f"  ({', '.join(marks)})" if marks else "")

@@ -1,0 +1,21 @@
+"""How the model stands, in a few words."""
+
+from __future__ import annotations
+
+from paged_chat.app.chat_events import EngineStatus
+
+_STAGES = {"download": "downloading", "convert": "preparing", "load": "loading", "warm up": "warming up"}
+
+
+def engine_words(status: EngineStatus | None) -> str:
+    """Such as "smollm2-135m", "downloading smollm2-135m 45 %", "smollm2-135m didn't load"."""
+    if status is None:
+        return "opening the chats"
+    if status.phase == "loading":
+        if status.progress is None:
+            return f"loading {status.model}"
+        stage, done, total = status.progress.stage, status.progress.done, status.progress.total
+        return f"{_STAGES[stage]} {status.model}" + (f" {done / total:.0%}" if total else "")
+    if status.phase == "failed":
+        return f"{status.model} didn't load"
+    return status.model

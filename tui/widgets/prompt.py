@@ -1,0 +1,140 @@
+"""Where a person writes: several lines, what was written before, long pastes folded to one word."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.widgets import TextArea
+
+from ..messages import PromptChanged, PromptSent
+from .completions import Completions
+
+# A paste longer than this stands in the prompt as one word, and is put in its place when the message is sent.
+MAX_PASTE_CHARACTERS = 1_000
+MAX_PASTE_LINES = 15
+
+
+class Prompt(TextArea):
+    """Enter sends, Shift+Enter, Alt+Enter or Ctrl+J break the line; up and down at the edges walk the history."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "send", "send", show=False, priority=True, id="send"),
+        Binding("shift+enter,alt+enter,ctrl+j", "newline", "new line", show=False, priority=True, id="newline"),
+        Binding("tab", "complete", "complete", show=False, priority=True),
+    ]
+
+    def __init__(self, completions: Completions) -> None:
+        """`completions` is under the arrows while it is open."""
+        super().__init__(id="prompt", placeholder="Message…   / commands   @ files", highlight_cursor_line=False)
+        self._completions = completions
+        self.pastes: dict[str, str] = {}  # by the word that stands for it
+        self._history: list[str] = []  # oldest first
+        self._place = 0  # in the history; its length is what is being written now
+        self._unsent = ""
+
+    # Sending
+
+    def action_send(self) -> None:
+        chosen = self._completions.chosen
+        if chosen is not None and chosen != self.word_before_cursor:
+            self.action_complete()
+            return
+        self._completions.close()
+        self.post_message(PromptSent(self.text))
+
+    def action_complete(self) -> None:
+        """Takes the word under the highlight; without one, goes to the next part of the screen."""
+        chosen = self._completions.chosen
+        if chosen is None:
+            self.screen.focus_next()
+            return
+        self._completions.close()
+        self.complete(chosen if chosen.endswith("/") else f"{chosen} ")
+
+    def action_newline(self) -> None:
+        self.insert("\n")
+
+    def expanded(self, text: str) -> str:
+        """The text with what was pasted in the place of the words for it."""
+        for word, pasted in self.pastes.items():
+            text = text.replace(word, pasted)
+        return text
+
+    def remember(self, text: str) -> None:
+        """Adds what was sent to the history."""
+        if text.strip() and (not self._history or self._history[-1] != text):
+            self._history.append(text)
+        self._place = len(self._history)
+
+    def set_history(self, texts: list[str]) -> None:
+        """What the person wrote in this chat before, oldest first."""
+        self._history = texts
+        self._place = len(texts)
+
+    def write(self, text: str) -> None:
+        """Puts a text into the prompt, the cursor at its end."""
+        self.load_text(text)
+        self.move_cursor(self.document.end)
+
+    def empty(self) -> None:
+        self.load_text("")
+        self.pastes.clear()
+        self._unsent = ""
+        self._place = len(self._history)
+
+    # History
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        if self._completions.is_open:
+            self._completions.action_cursor_up()
+        elif select or not self.cursor_at_first_line or not self._walk(-1):
+            super().action_cursor_up(select)
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        if self._completions.is_open:
+            self._completions.action_cursor_down()
+        elif select or not self.cursor_at_last_line or not self._walk(1):
+            super().action_cursor_down(select)
+
+    def _walk(self, direction: int) -> bool:
+        place = self._place + direction
+        if not 0 <= place <= len(self._history):
+            return False
+        if self._place == len(self._history):
+            self._unsent = self.text
+        self._place = place
+        self.write(self._unsent if place == len(self._history) else self._history[place])
+        return True
+
+    # What comes in
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        num_lines = event.text.count("\n") + 1
+        if len(event.text) <= MAX_PASTE_CHARACTERS and num_lines <= MAX_PASTE_LINES:
+            await super()._on_paste(event)
+            return
+        event.stop()
+        event.prevent_default()
+        word = f"[pasted {len(self.pastes) + 1}: {num_lines:,} {'line' if num_lines == 1 else 'lines'}]"
+        self.pastes[word] = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        self.insert(word)
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        event.stop()
+        self.post_message(PromptChanged(self.text))
+
+    # Completion
+
+    @property
+    def word_before_cursor(self) -> str:
+        """Back to the last white space."""
+        row, column = self.cursor_location
+        before = self.document.get_line(row)[:column]
+        return before[len(before.rstrip()) :] if before[-1:].isspace() else before.split()[-1] if before.split() else ""
+
+    def complete(self, word: str) -> None:
+        """Puts `word` in the place of the one before the cursor."""
+        row, column = self.cursor_location
+        self.replace(word, (row, column - len(self.word_before_cursor)), (row, column))

@@ -1,0 +1,83 @@
+"""Several versions of one message side by side, or one at a time where the terminal is narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.events import Resize
+from textual.widgets import Static
+
+from paged_chat.app.chat_events import ReplyUpdate
+from paged_chat.app.chats import Message
+
+from ..messages import MessageSelected
+from .message_view import MessageView
+
+MIN_COLUMN_WIDTH = 30
+
+
+class ReplyGroup(Vertical):
+    """The siblings of a message; Enter on one of them goes on with it."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        super().__init__(classes="reply-group")
+        self._messages = list(messages)
+        self._shown = 0
+
+    def compose(self) -> ComposeResult:
+        yield Static("", classes="hint", markup=False)
+        with Horizontal(classes="columns"):
+            for place, message in enumerate(self._messages):
+                yield MessageView(message, place, len(self._messages))
+
+    @property
+    def message_ids(self) -> list[int]:
+        return [message.id for message in self._messages]
+
+    @property
+    def views(self) -> list[MessageView]:
+        return list(self.query(MessageView))
+
+    def on_resize(self, event: Resize) -> None:
+        self._arrange()
+
+    def on_mount(self) -> None:
+        self._arrange()
+
+    async def grow(self, update: ReplyUpdate) -> None:
+        for view in self.views:
+            if view.message.id == update.message_id:
+                await view.grow(update)
+
+    async def replace(self, messages: Sequence[Message]) -> None:
+        """Shows the same siblings as the store has them now."""
+        self._messages = list(messages)
+        for place, (view, message) in enumerate(zip(self.views, messages, strict=True)):
+            await view.replace(message, place, len(messages))
+
+    def step(self, direction: int) -> None:
+        """Focuses the next one to the right (1) or to the left (-1)."""
+        place = min(max(self._place_of_focus() + direction, 0), len(self._messages) - 1)
+        self._shown = place
+        self._arrange()
+        self.views[place].focus()
+
+    def on_message_selected(self, event: MessageSelected) -> None:
+        self._shown = self.message_ids.index(event.message_id)
+        self._arrange()
+
+    def _place_of_focus(self) -> int:
+        return next((place for place, view in enumerate(self.views) if view.has_focus), self._shown)
+
+    def _arrange(self) -> None:
+        num_columns = max(1, self.size.width // MIN_COLUMN_WIDTH)
+        is_tabbed = num_columns < len(self._messages)
+        for place, view in enumerate(self.views):
+            view.display = not is_tabbed or place == self._shown
+        words = f"{len(self._messages)} replies: left and right move, Enter picks one to go on with"
+        if is_tabbed:
+            marks = "  ".join(f"[{i + 1}]" if i == self._shown else f" {i + 1} " for i in range(len(self._messages)))
+            words = f"{marks}   left, right; Enter picks"
+        self.query_one(".hint", Static).update(words)
