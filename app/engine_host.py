@@ -17,6 +17,7 @@ from paged_chat.engine.request import SamplingParams, TokenDelta
 
 from .chat_events import EngineStatus
 from .errors import EngineUnavailable
+from .transcript import Transcript
 
 if TYPE_CHECKING:
     from paged_chat.engine import Engine
@@ -51,11 +52,13 @@ class LoadedEngine:
 
     model: what it was asked for as, which is how replies name it.
     engine: its text functions and figures may be used from any thread; all else goes through `served`.
+    transcript: makes its prompts.
     """
 
     model: str
     served: ServedEngine
     engine: Engine
+    transcript: Transcript
 
 
 class EngineHost:
@@ -181,7 +184,8 @@ class EngineHost:
             ready = EngineStatus(phase="ready", model=config.model, window=engine.max_model_len, load_s=engine.load_s)
             self._set(loaded, ready)
             with contextlib.suppress(InvalidStateError):  # refused meanwhile
-                loaded.set_result(LoadedEngine(config.model, served, engine))
+                transcript = Transcript(engine, engine.max_model_len)
+                loaded.set_result(LoadedEngine(config.model, served, engine, transcript))
 
         served.call(lambda engine: engine).add_done_callback(finish)
 

@@ -1,43 +1,37 @@
-"""Prompts of replies: a chat's path as token ids, and what of them the cache has."""
+"""Prompts of replies: what a chat's path becomes for the engine, and what of it the cache has."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-from paged_chat.engine import ChatMessage
 
 from .chats import Chat, Message
 from .engine_host import LoadedEngine
 from .send_plan import SendPlan
+from .transcript import ContextPlan
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """What a request is submitted with, and what that will take."""
-
-    token_ids: Sequence[int]
-    plan: SendPlan
+def check_fits(loaded: LoadedEngine, chat: Chat, text: str, max_tokens: int | None) -> None:
+    """Raises PromptTooLong for a message that has no place in the window even alone; costs what its length does."""
+    loaded.transcript.preview(chat.system_prompt, (), text, max_tokens=max_tokens)
 
 
-def make_prompt(loaded: LoadedEngine, chat: Chat, path: Sequence[Message], *, continue_reply: bool = False) -> Prompt:
-    """Encodes a path that ends with a person's message, or with the reply that is to be continued.
+def preview(
+    loaded: LoadedEngine, chat: Chat, path: Sequence[Message], text: str | None, max_tokens: int | None
+) -> SendPlan:
+    """The plan of a reply to `text` behind the path, or of one to the path as it is; raises as `Transcript` does."""
+    context = loaded.transcript.preview(chat.system_prompt, path, text, max_tokens=max_tokens)
+    return look_up(loaded, chat, context)
 
-    Waits for the step that the engine computes, to see what the pool holds. Raises PromptTooLong,
-    ChatTemplateInvalid, TokenizerMissing, EngineClosed.
-    """
-    messages = [] if chat.system_prompt is None else [ChatMessage("system", chat.system_prompt)]
-    messages += [ChatMessage(m.role, m.text, m.token_ids) for m in path]
-    token_ids = loaded.engine.encode_chat(messages)
-    probe = loaded.served.call(lambda engine: engine.probe(token_ids, salt=chat.user)).result()
-    plan = SendPlan(
-        num_prompt_tokens=len(token_ids),
+
+def look_up(loaded: LoadedEngine, chat: Chat, context: ContextPlan) -> SendPlan:
+    """What of a prompt the pool holds now; waits for the step that the engine computes. Raises EngineClosed."""
+    probe = loaded.served.call(lambda engine: engine.probe(context.token_ids, salt=chat.user)).result()
+    return SendPlan(
+        num_prompt_tokens=context.num_tokens,
         num_reused_tokens=probe.num_cached_tokens,
         num_reused_blocks=probe.num_cached_blocks,
-        window=loaded.engine.max_model_len,
+        window=context.window,
+        left_out_ids=context.left_out_ids,
+        num_left_out_turns=context.num_left_out_turns,
+        divergence=context.divergence,
     )
-    return Prompt(token_ids, plan)
-
-
-def check_fits(loaded: LoadedEngine, chat: Chat, message: Message) -> None:
-    """Raises PromptTooLong for a message that has no place in the window even alone."""

@@ -13,10 +13,10 @@ from paged_chat.engine.request import SamplingParams
 from .background import Background
 from .chats import Chat, Message
 from .engine_host import EngineHost, LoadedEngine
-from .prompts import make_prompt
+from .prompts import look_up
 from .reply_job import ReplyJob
 from .reply_saver import ReplySaver
-from .resume_point import resume_point
+from .resume_point import ResumePoint
 from .running_reply import RunningReply
 from .store import Store
 
@@ -39,7 +39,9 @@ class ReplyDesk:
         on_change: Callable[[RunningReply], None],
         on_saved: Callable[[RunningReply], None],
     ) -> None:
-        """on_change: hears of every token, on the engine's thread. on_saved: hears when an end is in the store."""
+        """on_change: hears of every token, on the engine's thread, and of each end that may be told.
+        on_saved: hears when an end is in the store.
+        """
         self._host = host
         self._on_change = on_change
         self._on_saved = on_saved
@@ -59,7 +61,7 @@ class ReplyDesk:
     ) -> None:
         """Has the drafts written as replies to the path, side by side, once the model is loaded.
 
-        is_continued: the draft goes on where its text ends.
+        is_continued: there is one draft, and it goes on where its text ends.
         """
         replies = [RunningReply(draft, sample, self._take_change) for sample, draft in enumerate(drafts)]
         job = ReplyJob(replies, params, salt=chat.user)
@@ -70,13 +72,13 @@ class ReplyDesk:
             self._on_change(reply)
 
         def start(loaded: LoadedEngine) -> None:
+            whole_path = [*path, *drafts] if is_continued else path
+            context = loaded.transcript.encode(
+                chat.system_prompt, whole_path, continue_reply=is_continued, max_tokens=params.max_tokens
+            )
             if is_continued:
-                [reply], [draft] = replies, drafts
-                reply.resume(resume_point(loaded.engine, draft, loaded.model))
-                prompt = make_prompt(loaded, chat, [*path, reply.message()], continue_reply=True)
-            else:
-                prompt = make_prompt(loaded, chat, path)
-            job.start(loaded.served, prompt.token_ids, prompt.plan)
+                replies[0].resume(ResumePoint(context.reply_token_ids, loaded.engine.decode))
+            job.start(loaded.served, context.token_ids, look_up(loaded, chat, context))
 
         def look(started: Future[None]) -> None:
             if (error := started.exception()) is not None:
@@ -100,8 +102,8 @@ class ReplyDesk:
             return [reply for reply in self._jobs if chat_id in (None, reply.chat_id)]
 
     def running(self, chat_id: str | None = None) -> list[RunningReply]:
-        """Those that grow."""
-        return [reply for reply in self.replies(chat_id) if not reply.has_ended]
+        """Those whose end hasn't been told."""
+        return [reply for reply in self.replies(chat_id) if not reply.is_settled]
 
     def close(self) -> None:
         """Stops every reply and saves it; what the engine doesn't end in time ends with what it has."""
@@ -110,15 +112,17 @@ class ReplyDesk:
         self._saver.close(STOP_S, SAVE_S)
 
     def _take_change(self, reply: RunningReply) -> None:
-        self._on_change(reply)
-        if reply.has_ended:
-            self._saver.finish(reply)
-            if reply.has_failed:
-                self._host.report_fault()
+        if reply.is_settled or not reply.has_ended:
+            self._on_change(reply)
+            return
+        self._saver.finish(reply)
+        if reply.has_failed:
+            self._host.report_fault()
 
     def _forget(self, reply: RunningReply) -> None:
         with self._lock:
             del self._jobs[reply]
+        reply.mark_saved(whole=True)
         self._on_saved(reply)
 
 

@@ -28,7 +28,7 @@ class ReplySaver:
     """
 
     def __init__(self, store_of: Callable[[str], Store], on_saved: Callable[[RunningReply], None]) -> None:
-        """store_of: where a chat lives, by its id. on_saved: hears of each end that is in the store."""
+        """store_of: where a chat lives, by its id. on_saved: hears of each reply that is kept no longer."""
         self._store_of = store_of
         self._on_saved = on_saved
         self._num_saved_tokens: dict[RunningReply, int] = {}  # of each reply that is kept
@@ -44,7 +44,7 @@ class ReplySaver:
             self._changed.notify_all()
 
     def finish(self, reply: RunningReply) -> None:
-        """It has ended, and whoever watches was told."""
+        """It has ended."""
         with self._changed:
             self._ended.add(reply)
             self._changed.notify_all()
@@ -103,16 +103,15 @@ class ReplySaver:
             reply.mark_unsaved(f"{type(error).__name__}: {error}")
 
     def _save_draft(self, reply: RunningReply) -> None:
-        message = reply.message()
+        message = reply.unsaved_message()
         token_ids = message.token_ids or ()
-        if len(token_ids) == self._num_saved_tokens[reply] and not reply.is_unsaved:
-            return
-        self._store_of(reply.chat_id).save_draft(reply.message_id, message.text, token_ids)
-        self._num_saved_tokens[reply] = len(token_ids)
-        reply.mark_unsaved(None)
+        if message.status == "draft" and (len(token_ids) != self._num_saved_tokens[reply] or reply.is_unsaved):
+            self._store_of(reply.chat_id).save_draft(reply.message_id, message.text, token_ids)
+            self._num_saved_tokens[reply] = len(token_ids)
+            reply.mark_saved(whole=False)
 
     def _finish(self, reply: RunningReply) -> None:
-        message = reply.message()
+        message = reply.unsaved_message()
         self._store_of(reply.chat_id).finish_reply(
             reply.message_id,
             text=message.text,
@@ -122,7 +121,6 @@ class ReplySaver:
             cost=message.cost,
             error=message.error,
         )
-        reply.mark_unsaved(None)
         self._forget(reply)
 
     def _forget(self, reply: RunningReply) -> None:

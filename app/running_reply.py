@@ -26,7 +26,10 @@ _STATUS: dict[FinishReason, MessageStatus] = {
 class RunningReply:
     """A draft and what has come of it.
 
-    Always: once it has ended it never changes again, whatever the engine still says of it.
+    It ends when the engine says so, or whoever stops it; its end is told once it is in the store, or the store has
+    refused it, so that whoever hears of it can go on from there.
+
+    Always: once it has ended its text never changes again, whatever the engine still says of it.
 
     Safe from any thread. `on_change` is called after each change, outside of the lock, on the thread that changed it.
     """
@@ -45,6 +48,7 @@ class RunningReply:
         self._finish_reason: FinishReason | None = None
         self._error: str | None = None
         self._save_error: str | None = None
+        self._is_settled = False
         self._cost = draft.cost
         self._num_before = len(self._token_ids)  # tokens that an earlier request wrote
         self._resumed_at: ResumePoint | None = None  # until the first new text
@@ -101,19 +105,34 @@ class RunningReply:
         self._on_change(self)
         return True
 
-    def mark_unsaved(self, error: str | None) -> None:
-        """Why it can't be saved just now; None when it could be."""
+    def mark_saved(self, *, whole: bool) -> None:
+        """The store has what there is of it, or the whole reply."""
         with self._lock:
-            if self._save_error == error:
-                return
+            is_news = self._save_error is not None or whole
+            self._save_error = None
+            self._is_settled = whole
+        if is_news:
+            self._on_change(self)
+
+    def mark_unsaved(self, error: str) -> None:
+        """The store has refused it for now."""
+        with self._lock:
+            is_news = self._save_error != error or self._is_settled != self.has_ended
             self._save_error = error
-        self._on_change(self)
+            self._is_settled = self.has_ended
+        if is_news:
+            self._on_change(self)
 
     # Reading
 
     @property
     def has_ended(self) -> bool:
         return self._status != "draft"
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its end may be told."""
+        return self._is_settled
 
     @property
     def has_failed(self) -> bool:
@@ -134,37 +153,47 @@ class RunningReply:
         return len(self._token_ids)
 
     def message(self) -> Message:
-        """The message as far as it has come."""
+        """As it is told: a draft until it is settled."""
         with self._lock:
-            return replace(
-                self._draft,
-                text=self._text,
-                token_ids=tuple(self._token_ids),
-                status=self._status,
-                finish_reason=self._finish_reason,
-                cost=self._cost,
-                error=self._error,
-            )
+            return self._message() if self._is_settled else self._draft_message()
+
+    def unsaved_message(self) -> Message:
+        """As it is to be stored."""
+        with self._lock:
+            return self._message() if self.has_ended else self._draft_message()
 
     def update(self) -> ReplyUpdate:
         """For a reader who has seen nothing of it yet."""
         with self._lock:
+            told = self._message() if self._is_settled else self._draft_message()
             return ReplyUpdate(
                 chat_id=self.chat_id,
                 message_id=self.message_id,
                 parent_id=self._draft.parent_id,
-                text=self._text,
-                new_text=self._text,
-                status=self._status,
+                text=told.text,
+                new_text=told.text,
+                status=told.status,
                 num_generated_tokens=len(self._token_ids),
                 tokens_per_s=self._tokens_per_s(),
-                finish_reason=self._finish_reason,
-                cost=self._cost,
+                finish_reason=told.finish_reason,
+                cost=told.cost if told.status != "draft" else None,
                 plan=self._plan,
                 request_id=self._request_id,
-                error=self._error,
+                error=told.error,
                 save_error=self._save_error,
             )
+
+    def _draft_message(self) -> Message:
+        return replace(self._draft, text=self._text, token_ids=tuple(self._token_ids))
+
+    def _message(self) -> Message:
+        return replace(
+            self._draft_message(),
+            status=self._status,
+            finish_reason=self._finish_reason,
+            cost=self._cost,
+            error=self._error,
+        )
 
     def _joint(self) -> str:
         """What belongs between the text from before and the first of the new."""

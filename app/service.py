@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from paged_chat.engine.config import EngineConfig
@@ -22,7 +21,7 @@ from .chat_library import DEFAULT_SAMPLING, ChatLibrary, message_not_found
 from .chats import Chat, Message, MessageTree, NewReply, Turn
 from .engine_host import EngineHost, OpenEngine, ServedEngine
 from .errors import EmptyMessage, EngineUnavailable, ReplyRunning
-from .prompts import check_fits, make_prompt
+from .prompts import check_fits, preview
 from .reply_desk import ReplyDesk
 from .running_reply import RunningReply
 from .send_plan import SendPlan
@@ -244,21 +243,20 @@ class ChatService(ChatLibrary):
         The future raises what `send` would raise; cancel it when the text has changed.
         """
         chat, tree = self.chat(chat_id), self.tree(chat_id)
-        path = tree.path(chat.active_leaf_id if parent_id is None else parent_id)
-        return self._plan(chat, [*path, _unsent(chat_id, with_attachments(text, attachments))])
+        leaf_id = chat.active_leaf_id if parent_id is None else parent_id
+        return self._plan(chat, tree.path(leaf_id), with_attachments(text, attachments))
 
     def plan_edit(
         self, chat_id: str, message_id: int, text: str, *, attachments: Sequence[Attachment] = ()
     ) -> Future[SendPlan]:
         """What `edit` would reuse, compute and leave out."""
         chat, tree = self.chat(chat_id), self.tree(chat_id)
-        path = tree.path(_parent_of_edit(tree, message_id))
-        return self._plan(chat, [*path, _unsent(chat_id, with_attachments(text, attachments))])
+        return self._plan(chat, tree.path(_parent_of_edit(tree, message_id)), with_attachments(text, attachments))
 
     def plan_retry(self, chat_id: str, message_id: int) -> Future[SendPlan]:
         """What `retry` would reuse, compute and leave out."""
         chat, tree = self.chat(chat_id), self.tree(chat_id)
-        return self._plan(chat, tree.path(_question_of(tree, message_id)))
+        return self._plan(chat, tree.path(_question_of(tree, message_id)), None)
 
     def count_tokens(self, text: str) -> Future[int]:
         """How many tokens a text has, an attachment's for instance."""
@@ -309,10 +307,10 @@ class ChatService(ChatLibrary):
             raise EmptyMessage("the message is empty: write something first")
         if parent_id is not None:
             _check_whole(_find(tree, parent_id))
-        if self._host.loaded.done():
-            self._check_usable()
-            check_fits(self._host.loaded.result(), chat, _unsent(chat.id, text))
         sampling = sampling or chat.sampling
+        self._check_usable()
+        if self._host.loaded.done():
+            check_fits(self._host.loaded.result(), chat, text, sampling.max_tokens)
         return self._begin(chat, tree, parent_id, text, n or sampling.n, sampling)
 
     def _begin(
@@ -338,9 +336,11 @@ class ChatService(ChatLibrary):
             raise EngineUnavailable("the chat service is closed: start the program again")
         self._host.check_usable()
 
-    def _plan(self, chat: Chat, path: Sequence[Message]) -> Future[SendPlan]:
+    def _plan(self, chat: Chat, path: Sequence[Message], text: str | None) -> Future[SendPlan]:
         self._check_usable()
-        return self._planning.after(self._host.loaded, lambda loaded: make_prompt(loaded, chat, path).plan)
+        return self._planning.after(
+            self._host.loaded, lambda loaded: preview(loaded, chat, path, text, chat.sampling.max_tokens)
+        )
 
     def _take_saved(self, reply: RunningReply) -> None:
         self._tell(reply.chat_id)
@@ -377,8 +377,3 @@ def _question_of(tree: MessageTree, message_id: int) -> int:
     if question_id is None:
         raise InvalidParameter("this reply answers no message, so it can't be retried: send one")
     return question_id
-
-
-def _unsent(chat_id: str, text: str) -> Message:
-    """A message that isn't stored; its id is nobody's."""
-    return Message(id=0, chat_id=chat_id, parent_id=None, role="user", text=text, created_at=datetime.now(UTC))

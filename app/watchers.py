@@ -67,7 +67,7 @@ class Watchers:
         watchers = self._watchers_of(reply.chat_id)
         for watcher in watchers:
             watcher.tell_of(reply)
-        if reply.has_ended:
+        if reply.is_settled:
             self._end_idle(reply.chat_id, watchers)
 
     def chat_changed(self, chat_id: str) -> None:
@@ -112,15 +112,9 @@ class Watchers:
 
     def _end_idle(self, chat_id: str, watchers: Iterable[_ChatWatcher]) -> None:
         waiting = [watcher for watcher in watchers if watcher.until_idle]
-        if not waiting:
-            return
-        replies = self._replies_in(chat_id)
-        if not all(reply.has_ended for reply in replies):
-            return
-        for watcher in waiting:
-            for reply in replies:
-                watcher.tell_of(reply)  # another thread may have ended it, and be about to tell
-            watcher.end()
+        if waiting and all(reply.is_settled for reply in self._replies_in(chat_id)):
+            for watcher in waiting:
+                watcher.end()
 
     def _find_version(self, chat_id: str) -> int | None:
         try:
@@ -161,7 +155,7 @@ class _ChatWatcher(Watcher[ChatEvent]):
         self._seen: dict[RunningReply, ReplyUpdate] = {}
 
     def tell_of(self, reply: RunningReply) -> None:
-        self.tell(reply, lambda: self._read(reply), paced=not reply.has_ended)
+        self.tell(reply, lambda: self._read(reply), paced=not reply.is_settled)
 
     def _read(self, reply: RunningReply) -> ReplyUpdate | None:
         seen, update = self._seen.get(reply), reply.update()

@@ -20,7 +20,7 @@ from paged_chat.app.errors import (
     ReplyRunning,
 )
 from paged_chat.app.store import Store
-from paged_chat.engine.errors import InvalidParameter
+from paged_chat.engine.errors import InvalidParameter, PromptTooLong
 from paged_chat.engine.request import SamplingParams
 
 
@@ -125,6 +125,43 @@ def test_an_empty_message_is_refused_and_nothing_is_stored(service):
     with pytest.raises(EmptyMessage, match="write something"):
         service.send(chat.id, " \n")
     assert len(service.tree(chat.id)) == 0
+
+
+# The window (C5)
+
+
+@pytest.fixture
+def small(tmp_path):
+    desk = ChatDesk(tmp_path / "small.db", FakeEngine(max_model_len=128))
+    until(lambda: desk.service.engine_status.phase == "ready")
+    yield desk
+    desk.close()
+
+
+def test_a_message_longer_than_the_window_is_refused_and_nothing_is_stored(small):
+    chat = small.service.create_chat()
+    with pytest.raises(PromptTooLong, match="this message has 200 tokens, and the model's window holds 128"):
+        small.service.send(chat.id, "x" * 200)
+    with pytest.raises(PromptTooLong):
+        small.service.plan(chat.id, "x" * 200).result(PATIENCE_S)
+    assert (len(small.service.tree(chat.id)), small.service.chat(chat.id).title) == (0, "New chat")
+
+
+def test_c5_a_long_chat_leaves_out_old_turns_and_says_which_before_it_is_sent(small):
+    chat = small.service.create_chat(system_prompt="Be brief")
+    replies = [small.ask(chat, f"Question {number}", f"Answer {number}")[0] for number in range(3)]
+    assert [reply.status for reply in replies] == ["done"] * 3
+    plan = small.service.plan(chat.id, "Question 3").result(PATIENCE_S)
+    assert plan.num_left_out_turns > 0
+    path = [message.id for message in small.service.tree(chat.id).path(replies[-1].id)]
+    assert list(plan.left_out_ids) == path[: len(plan.left_out_ids)]
+    assert str(plan).endswith(f"; {plan.num_left_out_turns} old turns are left out")
+    small.fake.enqueue("Answer 3")
+    small.service.send(chat.id, "Question 3")
+    last = updates_of(small.finish(chat))[-1]
+    assert last.plan.left_out_ids == plan.left_out_ids
+    assert last.status == "done"
+    assert small.fake.models[0].prompts()[-1].startswith("<s>system:Be brief</s>user:Question ")
 
 
 # Replies side by side

@@ -17,8 +17,9 @@ from fake_engine import PATIENCE_S, FakeEngine
 from paged_chat.app.chat_events import ChatChanged
 from paged_chat.app.errors import EngineUnavailable, ReplyRunning
 from paged_chat.app.store import Store
-from paged_chat.engine.errors import ModelNotFound
+from paged_chat.engine.errors import ChatTemplateInvalid, ModelNotFound
 
+PROCESS_PATIENCE_S = 90.0  # it imports torch
 SUPPORT = Path(__file__).parent.parent / "support"
 
 
@@ -196,19 +197,35 @@ def test_an_engine_that_breaks_fails_its_replies_and_is_loaded_again_on_request(
     assert desk.texts(chat)[-1] == "Here I am"
 
 
-def test_a_template_that_refuses_fails_the_reply_with_its_words(desk, service):
+def test_a_template_that_refuses_the_chat_fails_the_reply_with_its_words(desk, service):
+    chat = service.create_chat()
+    desk.ask(chat, "Lisbon", "Sunny")
+    encode_chat = desk.fake.models[0].encode_chat
+
+    def refuse_long(messages):
+        if len(messages) > 1:
+            raise ChatTemplateInvalid("the model's chat template refuses these messages: one turn only")
+        return encode_chat(messages)
+
+    desk.fake.models[0].encode_chat = refuse_long
+    [draft] = service.send(chat.id, "And Porto?").replies
+    desk.finish(chat)
+    reply = desk.stored(draft)
+    assert (reply.text, reply.status) == ("", "failed")
+    assert reply.error == "the model's chat template refuses these messages: one turn only"
+
+
+def test_a_model_without_a_chat_template_refuses_before_anything_is_stored(desk, service):
     until(lambda: service.engine_status.phase == "ready")
-    refusal = RuntimeError("roles must alternate")
 
     def refuse(messages):
-        raise refusal
+        raise ChatTemplateInvalid("this model comes without a chat template")
 
-    service.ask_engine(lambda engine: setattr(engine, "encode_chat", refuse)).result(PATIENCE_S)
+    desk.fake.models[0].encode_chat = refuse
     chat = service.create_chat()
-    [draft] = service.send(chat.id, "Go").replies
-    desk.finish(chat)
-    assert desk.stored(draft).status == "failed"
-    assert "roles must alternate" in desk.stored(draft).error
+    with pytest.raises(ChatTemplateInvalid, match="without a chat template"):
+        service.send(chat.id, "Go")
+    assert len(service.tree(chat.id)) == 0
 
 
 # The disk
@@ -368,7 +385,7 @@ def test_c3_after_sigkill_the_message_and_the_draft_are_there_and_go_on(tmp_path
     try:
         started = time.monotonic()
         while int(writer.stdout.readline()) < 150:
-            assert time.monotonic() - started < PATIENCE_S
+            assert time.monotonic() - started < PROCESS_PATIENCE_S
     finally:
         os.kill(writer.pid, signal.SIGKILL)
         writer.wait()
