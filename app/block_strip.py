@@ -56,8 +56,8 @@ class BlockStrip:
 
     @property
     def short_letters(self) -> str:
-        """For where there is no room for a letter each: "s×37 y h×3"."""
-        return " ".join(kind.look.letter + (f"×{count}" if count > 1 else "") for kind, count in self.runs())
+        """For where there is no room for a letter each: "37s y 3h"."""
+        return " ".join((str(count) if count > 1 else "") + kind.look.letter for kind, count in self.runs())
 
     def runs(self) -> Iterator[tuple[StripKind, int]]:
         """How many blocks of one kind follow each other."""

@@ -38,7 +38,7 @@ def test_the_strip_of_a_reply(num_cached, num_computed, num_generated, letters, 
 def test_a_strip_says_what_it_shows():
     assert str(strip_of(cost(37, 3, 60), 16)) == "reused 2 blocks, copied 1, computed 4"
     assert str(strip_of(cost(0, 3, 2), 16)) == "computed 1 block"
-    assert strip_of(cost(37, 3, 60)).short_letters == "s×2 y h×4"
+    assert strip_of(cost(37, 3, 60)).short_letters == "2s y 4h"
 
 
 def test_the_line_under_a_reply():

@@ -2,18 +2,125 @@
 
 from __future__ import annotations
 
-from textual.containers import Vertical
+import asyncio
+import time
+from functools import partial
 
+from rich.style import Style
+from rich.text import Text
+from textual import on, work
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Static
+
+from paged_chat.app.block_note import BlockNote, read_block
+from paged_chat.app.block_view import BlockState, PoolFollower, PoolView, read_pool
+from paged_chat.app.errors import PagedChatError
 from paged_chat.app.service import ChatService
+
+from ..messages import BlockPointed
+from .pool_map import PoolMap
+
+BUSY_S = 0.2  # between two looks while something happens
+IDLE_S = 1.0
+HIDDEN_S = 0.5  # until it looks whether it is shown
+QUIET = Style(dim=True)
 
 
 class CachePanel(Vertical):
-    """Reads the pool only while it is shown."""
+    """Reads the pool only while it is shown, and never has two questions in the engine's inbox."""
 
     def __init__(self) -> None:
         super().__init__(id="cache")
         self.border_title = "Cache"
-        self._service: ChatService | None = None
+        self._follower = PoolFollower()
+        self._pointed_id: int | None = None
+
+    def compose(self) -> ComposeResult:
+        yield PoolMap()
+        yield Static("no model yet", id="counters", markup=False)
+        yield Static("", id="block", markup=False)
+        yield Static("", id="log", markup=False)
 
     def attach(self, service: ChatService) -> None:
-        self._service = service
+        """From now on there is a pool, or will be."""
+        self._follow(service)
+
+    @work(exclusive=True, exit_on_error=False)
+    async def _follow(self, service: ChatService) -> None:
+        has_drawn = False
+        while True:
+            if not self.display:
+                has_drawn = False
+                await asyncio.sleep(HIDDEN_S)
+                continue
+            try:
+                look = partial(read_pool, since=self._follower.next_event)
+                reading = await asyncio.wrap_future(service.ask_engine(look))
+            except PagedChatError:
+                self.query_one("#counters", Static).update("no model yet")
+                await asyncio.sleep(IDLE_S)
+                continue
+            was_fading = self._follower.is_fading
+            view = self._follower.take(reading, time.time())
+            is_busy = bool(reading.events or was_fading)
+            if is_busy or not has_drawn:
+                self._draw(view)
+                has_drawn = True
+                if self._pointed_id is not None and self.query_one(PoolMap).has_focus:
+                    await self._show_block(service, self._pointed_id)
+            await asyncio.sleep(BUSY_S if is_busy else IDLE_S / 2)
+
+    @on(BlockPointed)
+    def point_at(self, event: BlockPointed) -> None:
+        event.stop()
+        self._pointed_id = event.block_id
+        service = getattr(self.screen, "service", None)
+        if service is not None:
+            self._ask_block(service, event.block_id)
+
+    @work(group="block", exclusive=True, exit_on_error=False)
+    async def _ask_block(self, service: ChatService, block_id: int) -> None:
+        await self._show_block(service, block_id)
+
+    async def _show_block(self, service: ChatService, block_id: int) -> None:
+        try:
+            note = await asyncio.wrap_future(service.ask_engine(partial(read_block, block_id=block_id)))
+        except PagedChatError:
+            return  # another model has a smaller pool, or none is there
+        self.query_one("#block", Static).update(_block_text(note))
+
+    def _draw(self, view: PoolView) -> None:
+        pool_map = self.query_one(PoolMap)
+        pool_map.show(view)
+        words = [view.counts_words]
+        if pool_map.num_hidden:
+            words.append(f"and {pool_map.num_hidden:,} more free blocks")
+        words += [
+            f"hit rate {view.hit_rate:.0%}, copies {view.copies:,}, evictions {view.evictions:,}",
+            view.saved_words,
+            " ".join(f"{state.look.letter} {state}" for state in BlockState),
+        ]
+        self.query_one("#counters", Static).update("\n".join(words))
+        self._draw_log()
+
+    def _draw_log(self) -> None:
+        log = self.query_one("#log", Static)
+        lines = list(self._follower.log)[-max(1, log.size.height) :]
+        text = Text(no_wrap=True, overflow="ellipsis")
+        for line in lines:
+            text.append(time.strftime("%H:%M:%S ", time.localtime(line.time_s)), QUIET)
+            text.append(f"{line}")
+            text.append(f"  {line.request_id}\n", QUIET)
+        log.update(text)
+
+
+def _block_text(note: BlockNote) -> Text:
+    text = Text()
+    text.append(f"{note.figures_words}\n")
+    text.append(note.state_words)
+    if note.holders_words:
+        text.append(f": {note.holders_words}")
+    if note.text:
+        text.append(f"\n{note.text!r}", QUIET)
+    return text
