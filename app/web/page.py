@@ -1,4 +1,4 @@
-"""The page, in Gradio: a frame for the conversation, which its script draws, and the settings."""
+"""The page, in Gradio: a frame for the conversation, which our script draws, and the settings."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import gradio as gr
 
 from ..service import ChatService
 from .page_assets import START
+from .settings import build_settings
 
 
 def build_page(service: ChatService) -> gr.Blocks:
+    # gr.Chatbot takes a whole conversation with every token. What is drawn here takes a reply's last block.
     with gr.Blocks(title="paged-chat", analytics_enabled=False, fill_width=True) as page:
         gr.HTML(
             html_template='<div class="pc-loading">paged-chat</div>',
@@ -16,4 +18,5 @@ def build_page(service: ChatService) -> gr.Blocks:
             apply_default_css=False,
             elem_id="paged-chat",
         )
+        build_settings(service)
     return page

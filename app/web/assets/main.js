@@ -13,6 +13,7 @@ import { TopBar } from "./topbar.js";
 import { Welcome } from "./welcome.js";
 
 const PLAN_PAUSE_MS = 350;
+const SETTINGS = "pc-shows-settings"; // a class of the body, which Gradio's part of the page sees too
 
 /** Draws the page into the frame that Gradio made for it. */
 export function start(frame) {
@@ -93,8 +94,8 @@ class Page {
     this.conversation.update(news);
     this.topBar.showChat(news.chat);
     document.title = `${news.chat.title} · paged-chat`;
-    if (!this.isKnown) this.composer.setNumReplies(news.num_replies);
-    this.isKnown = true;
+    if (this.numReplies !== news.num_replies) this.composer.setNumReplies(news.num_replies);
+    this.numReplies = news.num_replies;
     this.showEmptiness(news.path.length === 0);
     this.composer.setRunning(this.conversation.isRunning);
     if (leafBefore !== this.conversation.leafId) this.composer.plan();
@@ -119,7 +120,7 @@ class Page {
 
   show(chatId) {
     this.chatId = chatId;
-    this.isKnown = false;
+    this.numReplies = null; // as the settings have it
     this.conversation.clear();
     this.composer.setRunning(false);
     this.composer.open(chatId);
@@ -128,6 +129,7 @@ class Page {
     document.title = "paged-chat";
     this.showEmptiness(chatId === null);
     this.connection?.tell({ kind: "open", chat_id: chatId });
+    this.tellSettings();
     dispatchEvent(new CustomEvent("paged-chat:open", { detail: { chatId } }));
     if (matchMedia("(min-width: 700px)").matches) this.composer.field.focus();
   }
@@ -148,10 +150,17 @@ class Page {
     this.root.classList.toggle("is-empty", isEmpty);
   }
 
+  /** Settings are a chat's; where there is none yet, one begins. */
   async openSettings() {
-    if (this.chatId === null && !(await this.createChat())) return;
-    dispatchEvent(new CustomEvent("paged-chat:settings", { detail: { chatId: this.chatId } }));
-    document.body.classList.toggle("pc-shows-settings");
+    if (document.body.classList.toggle(SETTINGS) && this.chatId === null) await this.createChat();
+    else this.tellSettings();
+  }
+
+  /** Gradio's part of the page reads the settings of this chat. */
+  tellSettings() {
+    if (!document.body.classList.contains(SETTINGS)) return;
+    if (this.chatId === null) document.body.classList.remove(SETTINGS);
+    else dispatchEvent(new CustomEvent("paged-chat:settings", { detail: { chatId: this.chatId } }));
   }
 
   // What the person does

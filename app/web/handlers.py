@@ -1,0 +1,192 @@
+"""What the settings' Gradio events do: read a chat's settings into the components, and write them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gradio as gr
+
+from paged_chat.engine.errors import PagedChatError
+from paged_chat.engine.model.catalog import list_models
+from paged_chat.engine.request import SamplingParams
+
+from ..chat_library import DEFAULT_SAMPLING
+from ..chats import Chat
+from ..errors import ReplyRunning
+from ..service import ChatService
+
+Update = dict[str, Any]  # what gr.update gives
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingForm:
+    """Sampling settings as the components hold them, in the components' order."""
+
+    temperature: float
+    top_p: float
+    top_k: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    max_tokens: float | None
+    num_replies: float
+    seed: float | None
+    stop: str  # one on each line
+
+    @staticmethod
+    def of(sampling: SamplingParams) -> SamplingForm:
+        return SamplingForm(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            repetition_penalty=sampling.repetition_penalty,
+            presence_penalty=sampling.presence_penalty,
+            frequency_penalty=sampling.frequency_penalty,
+            max_tokens=sampling.max_tokens,
+            num_replies=sampling.n,
+            seed=sampling.seed,
+            stop="\n".join(sampling.stop),
+        )
+
+    def over(self, sampling: SamplingParams) -> SamplingParams:
+        """These settings, and what no component shows from `sampling`. Raises InvalidParameter."""
+        return replace(
+            sampling,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=int(self.top_k),
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            max_tokens=None if self.max_tokens is None else int(self.max_tokens),
+            n=int(self.num_replies),
+            seed=None if self.seed is None else int(self.seed),
+            stop=tuple(line for line in self.stop.split("\n") if line),
+        )
+
+    @property
+    def values(self) -> list[Any]:
+        return [getattr(self, name) for name in self.__slots__]
+
+
+class SettingsHandlers:
+    """Each method is the function of one event; its arguments and results are the components' values in order."""
+
+    def __init__(self, service: ChatService) -> None:
+        self._service = service
+
+    def load(self, chat_id: str, request: gr.Request) -> list[Any]:
+        """The chat that the settings are of from now on, its system prompt, its sampling, and what can be chosen."""
+        with _shown_to_people():
+            chat = self._chat(chat_id, request)
+            return [
+                chat.id,
+                self._service.engine_status.model,
+                gr.update(
+                    choices=sorted({*(model.name for model in list_models()), self._service.engine_status.model})
+                ),
+                gr.update(visible=False),
+                chat.system_prompt or "",
+                gr.update(choices=list(self._service.system_prompts()), value=None),
+                gr.update(choices=list(self._service.sampling_presets()), value=None),
+                *SamplingForm.of(chat.sampling).values,
+            ]
+
+    def save_system_prompt(self, chat_id: str, text: str, request: gr.Request) -> None:
+        with _shown_to_people():
+            chat = self._chat(chat_id, request)
+            if (chat.system_prompt or "") != text:
+                self._service.update_chat(chat.id, system_prompt=text if text.strip() else None)
+
+    def save_sampling(self, request: gr.Request, chat_id: str, *values: Any) -> None:
+        if not chat_id:  # Gradio tells of the values that the page begins with as of changes
+            return
+        with _shown_to_people():
+            chat = self._chat(chat_id, request)
+            sampling = SamplingForm(*values).over(chat.sampling)
+            if sampling != chat.sampling:
+                self._service.update_chat(chat.id, sampling=sampling)
+
+    def reset_sampling(self, chat_id: str, request: gr.Request) -> list[Any]:
+        with _shown_to_people():
+            chat = self._chat(chat_id, request)
+            return SamplingForm.of(self._service.update_chat(chat.id, sampling=DEFAULT_SAMPLING).sampling).values
+
+    # Presets
+
+    def use_system_prompt(self, chat_id: str, name: str | None, request: gr.Request) -> str | Update:
+        with _shown_to_people():
+            text = self._service.system_prompts().get(name or "")
+            if text is None:
+                return gr.update()
+            self.save_system_prompt(chat_id, text, request)
+            return text
+
+    def keep_system_prompt(self, name: str | None, text: str) -> Update:
+        with _shown_to_people():
+            self._service.save_system_prompt(_named(name), text)
+            return gr.update(choices=list(self._service.system_prompts()), value=name)
+
+    def drop_system_prompt(self, name: str | None) -> Update:
+        with _shown_to_people():
+            self._service.delete_system_prompt(_named(name))
+            return gr.update(choices=list(self._service.system_prompts()), value=None)
+
+    def use_sampling(self, chat_id: str, name: str | None, request: gr.Request) -> list[Any]:
+        with _shown_to_people():
+            chat = self._chat(chat_id, request)
+            sampling = self._service.sampling_presets().get(name or "", chat.sampling)
+            self._service.update_chat(chat.id, sampling=sampling)
+            return SamplingForm.of(sampling).values
+
+    def keep_sampling(self, name: str | None, *values: Any) -> Update:
+        with _shown_to_people():
+            sampling = SamplingForm(*values).over(DEFAULT_SAMPLING)
+            self._service.save_sampling_preset(_named(name), sampling)
+            return gr.update(choices=list(self._service.sampling_presets()), value=name)
+
+    def drop_sampling(self, name: str | None) -> Update:
+        with _shown_to_people():
+            self._service.delete_sampling_preset(_named(name))
+            return gr.update(choices=list(self._service.sampling_presets()), value=None)
+
+    # The model
+
+    def switch_model(self, model: str | None) -> Update:
+        """Shows the button that stops running replies first, where there are such."""
+        with _shown_to_people():
+            try:
+                self._service.switch_model((model or "").strip())
+            except ReplyRunning as error:
+                gr.Warning(str(error))
+                return gr.update(visible=True)
+        return gr.update(visible=False)
+
+    def force_model(self, model: str | None) -> Update:
+        with _shown_to_people():
+            self._service.switch_model((model or "").strip(), force=True)
+        return gr.update(visible=False)
+
+    def _chat(self, chat_id: str, request: gr.Request) -> Chat:
+        return self._service.chat(chat_id, request.username or "")
+
+
+def _named(name: str | None) -> str:
+    if not name or not name.strip():
+        raise gr.Error("Give the preset a name: type it into its field.", print_exception=False)
+    return name.strip()
+
+
+@contextmanager
+def _shown_to_people() -> Iterator[None]:
+    """Turns what the service refuses into a notice on the page."""
+    try:
+        yield
+    except PagedChatError as error:
+        raise gr.Error(str(error), print_exception=False) from error

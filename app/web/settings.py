@@ -1,0 +1,149 @@
+"""The settings: what model answers, and how the open chat's replies are drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from ..chat_library import DEFAULT_SAMPLING
+from ..service import ChatService
+from .handlers import SamplingForm, SettingsHandlers
+
+MAX_REPLIES = 8
+MAX_SYSTEM_PROMPT_LENGTH = 100_000
+# The page's script says which chat the settings are of, when they are opened and when another chat is.
+_HEAR_OF_CHAT = """
+addEventListener("paged-chat:settings", (event) => {
+  props.value = event.detail.chatId;
+  trigger("change");
+});
+"""
+_CLOSE = "() => document.body.classList.remove('pc-shows-settings')"
+# Events that only touch a chat's row: they wait for nobody, and show no progress.
+_QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+
+def build_settings(service: ChatService) -> None:
+    """Adds the drawer to the page that is being built."""
+    handlers = SettingsHandlers(service)
+    with gr.Column(elem_id="pc-settings"):
+        with gr.Row(elem_classes="pc-settings-head"):
+            gr.HTML("<h2>Settings</h2>")
+            close = gr.Button("Close", size="sm", scale=0, elem_id="pc-settings-close")
+        asked_for = gr.HTML(html_template="", js_on_load=_HEAR_OF_CHAT, visible="hidden")
+        chat_id = gr.Textbox(visible="hidden")
+
+        gr.Markdown("### Model")
+        model = gr.Dropdown(
+            [service.engine_status.model],
+            value=service.engine_status.model,
+            show_label=False,
+            allow_custom_value=True,
+            elem_id="pc-model",
+            info="Catalogue name, folder, .gguf file, or hub id. All chats use it.",
+        )
+        with gr.Row():
+            switch = gr.Button("Load this model", size="sm", elem_id="pc-switch-model")
+            force = gr.Button(
+                "Stop replies and load", size="sm", variant="stop", visible=False, elem_id="pc-force-model"
+            )
+
+        gr.Markdown("### System prompt of this chat")
+        system_prompt = gr.Textbox(
+            show_label=False,
+            lines=3,
+            max_lines=12,
+            max_length=MAX_SYSTEM_PROMPT_LENGTH,
+            placeholder="None: the model's own, if it has one",
+            elem_id="pc-system-prompt",
+        )
+        prompt_preset, keep_prompt, drop_prompt = _preset_row("system prompts", "pc-prompt-preset")
+
+        gr.Markdown("### How replies of this chat are drawn")
+        fields = _sampling_fields()
+        reset = gr.Button("Reset all of these", size="sm", elem_id="pc-reset-sampling")
+        sampling_preset, keep_sampling, drop_sampling = _preset_row("settings", "pc-sampling-preset")
+
+    close.click(None, js=_CLOSE)
+    asked_for.change(
+        handlers.load,
+        asked_for,
+        [chat_id, model, model, force, system_prompt, prompt_preset, sampling_preset, *fields],
+        **_QUIET,
+    )
+    system_prompt.blur(handlers.save_system_prompt, [chat_id, system_prompt], **_QUIET)
+    for field in fields:
+        field.change(handlers.save_sampling, [chat_id, *fields], trigger_mode="always_last", **_QUIET)
+    reset.click(handlers.reset_sampling, chat_id, fields, **_QUIET)
+
+    prompt_preset.input(handlers.use_system_prompt, [chat_id, prompt_preset], system_prompt, **_QUIET)
+    keep_prompt.click(handlers.keep_system_prompt, [prompt_preset, system_prompt], prompt_preset, **_QUIET)
+    drop_prompt.click(handlers.drop_system_prompt, prompt_preset, prompt_preset, **_QUIET)
+    sampling_preset.input(handlers.use_sampling, [chat_id, sampling_preset], fields, **_QUIET)
+    keep_sampling.click(handlers.keep_sampling, [sampling_preset, *fields], sampling_preset, **_QUIET)
+    drop_sampling.click(handlers.drop_sampling, sampling_preset, sampling_preset, **_QUIET)
+
+    switch.click(handlers.switch_model, model, force, **_QUIET)
+    force.click(handlers.force_model, model, force, **_QUIET)
+
+
+def _preset_row(what: str, elem_id: str) -> tuple[gr.Dropdown, gr.Button, gr.Button]:
+    with gr.Row(elem_classes="pc-presets"):
+        preset = gr.Dropdown(
+            [], value=None, label=f"Kept {what}", allow_custom_value=True, elem_id=elem_id, scale=3, min_width=140
+        )
+        keep = gr.Button("Keep", size="sm", scale=1, min_width=60)
+        drop = gr.Button("Drop", size="sm", scale=1, min_width=60)
+    return preset, keep, drop
+
+
+def _sampling_fields() -> list[Any]:
+    """Components in the order of `SamplingForm`'s fields; each slider can be reset by itself."""
+    form = SamplingForm.of(DEFAULT_SAMPLING)
+
+    def slider(name: str, label: str, least: float, most: float, step: float, info: str) -> gr.Slider:
+        return gr.Slider(
+            least, most, value=getattr(form, name), step=step, label=label, info=info, elem_id=f"pc-{name}"
+        )
+
+    temperature = slider("temperature", "Temperature", 0, 2, 0.05, "0 always takes the most likely token.")
+    num_replies = slider("num_replies", "Replies side by side", 1, MAX_REPLIES, 1, "Their prompt is computed once.")
+    max_tokens = gr.Number(
+        form.max_tokens,
+        label="Longest reply, in tokens",
+        info="Empty: what the window holds.",
+        precision=0,
+        minimum=1,
+        elem_id="pc-max_tokens",
+    )
+    seed = gr.Number(
+        form.seed, label="Seed", info="Empty: another one for each reply.", precision=0, minimum=0, elem_id="pc-seed"
+    )
+    with gr.Accordion("More", open=False):
+        top_p = slider("top_p", "Top p", 0.01, 1, 0.01, "Draw from the likeliest tokens that reach p together.")
+        top_k = slider("top_k", "Top k", 0, 200, 1, "Draw from the k likeliest tokens; 0 is all.")
+        min_p = slider("min_p", "Min p", 0, 1, 0.01, "Drop tokens under p times the likeliest one.")
+        repetition = slider("repetition_penalty", "Repetition penalty", 0.5, 2, 0.01, "Over 1: say less again.")
+        presence = slider("presence_penalty", "Presence penalty", -2, 2, 0.05, "Taken off tokens already said.")
+        frequency = slider("frequency_penalty", "Frequency penalty", -2, 2, 0.05, "The same, for each time.")
+        stop = gr.Textbox(
+            form.stop,
+            label="Stop texts",
+            info="One on each line; a reply ends before them.",
+            lines=2,
+            elem_id="pc-stop",
+        )
+    return [
+        temperature,
+        top_p,
+        top_k,
+        min_p,
+        repetition,
+        presence,
+        frequency,
+        max_tokens,
+        num_replies,
+        seed,
+        stop,
+    ]
