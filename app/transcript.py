@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Protocol
 
@@ -142,12 +142,11 @@ class Transcript:
         max_tokens: int | None,
     ) -> tuple[ContextPlan, _Sent]:
         system = (ChatMessage("system", system_prompt),) if system_prompt else ()
-        messages = (*(self._chat_message(message) for message in path), *new)
-        reply: list[int] = []
+        said = (*(self._chat_message(message) for message in path), *new)
+        messages, reply = said, list[int]()
         if continue_reply:
-            assert messages[-1].role == "assistant", "only a reply can be continued"
-            reply = self._resumable(messages[-1])
-            messages = messages[:-1]
+            assert said[-1].role == "assistant", "only a reply can be continued"
+            messages, reply = said[:-1], self._resumable(said[-1])
         start, prompt = self._fit(system, messages, reply, max_tokens)
         left_out = path[:start]
         sent = _Sent(
@@ -159,7 +158,7 @@ class Transcript:
             reply_token_ids=tuple(reply),
             left_out_ids=tuple(message.id for message in left_out),
             num_left_out_turns=sum(message.role == "user" for message in left_out),
-            divergence=self._divergence(path, sent, (*prompt, *reply)),
+            divergence=self._divergence(path, said, sent, (*prompt, *reply)),
         )
         return plan, sent
 
@@ -201,21 +200,28 @@ class Transcript:
         starts = [position for position, message in enumerate(messages) if message.role == "user"] or [0]
         starts[0] = 0  # what an imported chat holds before its first question belongs to it
         ends = [*starts[1:], len(messages)]
-        sizes = [self._size_of(messages[start:end]) for start, end in zip(starts, ends, strict=True)]
-        sizes[-1] += len(reply)
+        sizes = [
+            self._size_of(messages[start:end]) + self._turn_overhead for start, end in zip(starts, ends, strict=True)
+        ]
+        sizes[-1] += len(reply) - self._turn_overhead  # of the last turn at least what was said is in the prompt
         system_size = self._size_of(system)
         available = self._window - system_size
         room = reply_room(max_tokens, available)
         for turn in cuts(sizes, max(available // 2, 1)):
-            is_last = turn == len(sizes) - 1
-            needed = min(room, MIN_REPLY_TOKENS) if is_last else room
-            # What a template adds to the texts is counted below.
+            needed = room if turn < len(sizes) - 1 else min(room, MIN_REPLY_TOKENS)
             if sum(sizes[turn:]) + needed > available:
                 continue
             prompt = self._model.encode_chat((*system, *messages[starts[turn] :]))
             if len(prompt) + len(reply) + needed <= self._window:
                 return starts[turn], tuple(prompt)
         raise self._too_long(sizes[-1], system_size, is_reply=bool(reply))
+
+    @cached_property
+    def _turn_overhead(self) -> int:
+        """Tokens that the template adds to a turn's question and reply."""
+        question, reply = ChatMessage("user", "a"), ChatMessage("assistant", "a")
+        more = self._model.encode_chat((question, reply, question))
+        return max(len(more) - len(self._model.encode_chat((question,))) - 2 * self._size("a"), 0)
 
     def _size_of(self, messages: Sequence[ChatMessage]) -> int:
         """Tokens of what was said, without what a template adds."""
@@ -248,19 +254,22 @@ class Transcript:
 
     # What was sent before
 
-    def _divergence(self, path: Sequence[Message], now: _Sent, token_ids: tuple[int, ...]) -> Divergence | None:
-        for position in range(len(path) - 1, -1, -1):
-            message = path[position]
+    def _divergence(
+        self, path: Sequence[Message], said: tuple[ChatMessage, ...], now: _Sent, token_ids: tuple[int, ...]
+    ) -> Divergence | None:
+        """`said` is the path, and what is new behind it."""
+        for position in reversed(range(len(path))):
             with self._lock:
-                sent = self._sent.get((message.chat_id, message.id))
-            if sent is not None:
-                reply = [self._chat_message(reply).token_ids or () for reply in path[position + 1 : position + 2]]
-                # Nobody has read the last token of a reply.
-                read = sent.token_ids + (reply[0][:-1] if reply else ())
-                index = first_difference(read, token_ids)
-                if index is None:
-                    return None
-                return Divergence(index, read[index], token_ids[index], self._cause(sent, now, read, token_ids, index))
+                sent = self._sent.get((path[position].chat_id, path[position].id))
+            followers = said[position + 1 : position + 2]
+            if sent is None or any(message.role == "user" for message in followers):
+                continue  # a question without a reply: what was opened for that isn't there any more
+            # Nobody has read the last token of a reply.
+            read = sent.token_ids + tuple(t for message in followers for t in (message.token_ids or ())[:-1])
+            index = first_difference(read, token_ids)
+            if index is None:
+                return None
+            return Divergence(index, read[index], token_ids[index], self._cause(sent, now, read, token_ids, index))
         return None
 
     def _cause(self, sent: _Sent, now: _Sent, read: tuple[int, ...], token_ids: tuple[int, ...], index: int) -> Cause:
