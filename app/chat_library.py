@@ -10,8 +10,8 @@ from paged_chat.engine.request import SamplingParams
 from .chat_search import SearchHit
 from .chat_table import ChatChanges
 from .chats import UNTITLED, Chat
-from .errors import MessageNotFound
 from .imported_chat import ImportedChat
+from .new_turn import find
 from .store_stats import StoreStats
 from .stores import Stores
 from .watchers import Watchers
@@ -144,18 +144,14 @@ class ChatLibrary:
         """Shows the path through this message, from there on by the newest: walks between siblings."""
         store = self._stores.of(chat_id)
         tree = store.tree(chat_id)
-        if message_id not in tree:
-            raise message_not_found()
-        chat = store.set_active_leaf(chat_id, tree.newest_leaf(message_id))
+        chat = store.set_active_leaf(chat_id, tree.newest_leaf(find(tree, message_id).id))
         self._tell(chat_id)
         return chat
 
     def delete_message(self, chat_id: str, message_id: int) -> Chat:
         """Deletes a message and all that follows from it; `restore_message` brings it back, until the program ends."""
         store = self._stores.of(chat_id)
-        if message_id not in store.tree(chat_id):
-            raise message_not_found()
-        chat = store.delete_message(message_id)
+        chat = store.delete_message(find(store.tree(chat_id), message_id).id)
         self._tell(chat_id)
         return chat
 
@@ -189,7 +185,3 @@ class ChatLibrary:
     def _tell(self, chat_id: str) -> None:
         self._watchers.chat_changed(chat_id)
         self._watchers.chats_changed()
-
-
-def message_not_found() -> MessageNotFound:
-    return MessageNotFound("there is no such message in this chat, or it was deleted; open the chat again")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -10,17 +10,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from paged_chat.engine.config import EngineConfig
-from paged_chat.engine.errors import InvalidParameter
+from paged_chat.engine.errors import PagedChatError
 from paged_chat.engine.progress import OnProgress
 from paged_chat.engine.request import SamplingParams
 
 from .attachments import Attachment, with_attachments
 from .background import Background
 from .chat_events import AppEvent, ChatEvent, EngineStatus
-from .chat_library import DEFAULT_SAMPLING, ChatLibrary, message_not_found
-from .chats import Chat, Message, MessageTree, NewReply, Turn
+from .chat_library import DEFAULT_SAMPLING, ChatLibrary
+from .chats import Chat, Message, MessageTree, Turn
 from .engine_host import EngineHost, OpenEngine, ServedEngine
 from .errors import EmptyMessage, EngineUnavailable, ReplyRunning
+from .new_turn import find, find_whole, new_replies, parent_of_edit, question_of, request_params
 from .prompts import check_fits, preview
 from .reply_desk import ReplyDesk
 from .running_reply import RunningReply
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from paged_chat.engine import Engine
 
 ENGINE_CLOSE_S = 0.5
-MAX_SEED = 2**48
+
+logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -72,7 +74,10 @@ class ChatService(ChatLibrary):
             replies_in=lambda chat_id: self._desk.replies(chat_id),
         )
         super().__init__(stores, watchers, default_sampling)
-        store.stop_orphaned_drafts()
+        try:
+            store.stop_orphaned_drafts()
+        except PagedChatError as error:  # a full disk, for instance: chats can be read all the same
+            logger.warning("drafts of earlier processes couldn't be marked as stopped: %s", error)
         self._host = EngineHost(open_engine or _open_async_engine, config or EngineConfig(), watchers.engine_changed)
         self._desk = ReplyDesk(self._host, stores.of, watchers.reply_changed, self._take_saved)
         self._planning = Background(num_threads=1)
@@ -111,7 +116,7 @@ class ChatService(ChatLibrary):
         )
 
     def message(self, chat_id: str, message_id: int) -> Message:
-        return _find(self.tree(chat_id), message_id)
+        return find(self.tree(chat_id), message_id)
 
     def delete_chat(self, chat_id: str) -> None:
         """Stops its replies; `restore_chat` brings it back, until the program ends."""
@@ -133,7 +138,7 @@ class ChatService(ChatLibrary):
 
         Raises ReplyRunning for a reply that still grows.
         """
-        _check_whole(self.message(chat_id, message_id))
+        find_whole(self.tree(chat_id), message_id)
         return super().fork(chat_id, message_id)
 
     # Replies
@@ -177,7 +182,7 @@ class ChatService(ChatLibrary):
         """Sends another text in the place of a person's message, as its sibling. Raises as `send` does."""
         with self._sending:
             chat, tree = self.chat(chat_id), self.tree(chat_id)
-            parent_id = _parent_of_edit(tree, message_id)
+            parent_id = parent_of_edit(tree, message_id)
             return self._ask(chat, tree, parent_id, with_attachments(text, attachments), n, sampling)
 
     def retry(
@@ -189,7 +194,7 @@ class ChatService(ChatLibrary):
         """
         with self._sending:
             chat, tree = self.chat(chat_id), self.tree(chat_id)
-            return self._begin(chat, tree, _question_of(tree, message_id), None, n or 1, sampling or chat.sampling)
+            return self._begin(chat, tree, question_of(tree, message_id), None, n or 1, sampling or chat.sampling)
 
     def continue_reply(self, chat_id: str, message_id: int) -> Message:
         """Goes on in the same message, where it was stopped, failed, or had reached its longest length.
@@ -199,7 +204,7 @@ class ChatService(ChatLibrary):
         with self._sending:
             self._check_usable()
             chat, tree = self.chat(chat_id), self.tree(chat_id)
-            message = _find(tree, message_id)
+            message = find(tree, message_id)
             draft = self._stores.of(chat_id).reopen_reply(message_id)
             params = replace(message.sampling or chat.sampling, n=1)
             self._desk.write(chat, tree.path(message.parent_id), [draft], params, is_continued=True)
@@ -251,12 +256,12 @@ class ChatService(ChatLibrary):
     ) -> Future[SendPlan]:
         """What `edit` would reuse, compute and leave out."""
         chat, tree = self.chat(chat_id), self.tree(chat_id)
-        return self._plan(chat, tree.path(_parent_of_edit(tree, message_id)), with_attachments(text, attachments))
+        return self._plan(chat, tree.path(parent_of_edit(tree, message_id)), with_attachments(text, attachments))
 
     def plan_retry(self, chat_id: str, message_id: int) -> Future[SendPlan]:
         """What `retry` would reuse, compute and leave out."""
         chat, tree = self.chat(chat_id), self.tree(chat_id)
-        return self._plan(chat, tree.path(_question_of(tree, message_id)), None)
+        return self._plan(chat, tree.path(question_of(tree, message_id)), None)
 
     def count_tokens(self, text: str) -> Future[int]:
         """How many tokens a text has, an attachment's for instance."""
@@ -306,7 +311,7 @@ class ChatService(ChatLibrary):
         if not text.strip():
             raise EmptyMessage("the message is empty: write something first")
         if parent_id is not None:
-            _check_whole(_find(tree, parent_id))
+            find_whole(tree, parent_id)
         sampling = sampling or chat.sampling
         self._check_usable()
         if self._host.loaded.done():
@@ -319,12 +324,8 @@ class ChatService(ChatLibrary):
         """The turn in the store, then on the desk; `text` is None for a retry."""
         self._check_usable()
         num_siblings = len(tree.children(parent_id)) if text is None else 0
-        # A seed that was chosen gives the same first reply again, and other ones beside it.
-        seed = int.from_bytes(os.urandom(6), "little") if sampling.seed is None else sampling.seed + num_siblings
-        params = replace(sampling, n=n, seed=seed)
-        replies = [
-            NewReply(model=self._host.config.model, sampling=replace(params, n=1, seed=seed + i)) for i in range(n)
-        ]
+        params = request_params(sampling, n, num_siblings)
+        replies = new_replies(self._host.config.model, params)
         turn = self._stores.of(chat.id).add_turn(chat.id, parent_id, text, replies)
         path = [*tree.path(parent_id), *([turn.user_message] if turn.user_message is not None else [])]
         self._desk.write(chat, path, turn.replies, params)
@@ -350,30 +351,3 @@ def _open_async_engine(config: EngineConfig, on_progress: OnProgress) -> ServedE
     from paged_chat.engine import AsyncEngine  # imports torch, so on the host's own thread
 
     return AsyncEngine(config, on_progress)
-
-
-def _find(tree: MessageTree, message_id: int) -> Message:
-    if message_id not in tree:
-        raise message_not_found()
-    return tree[message_id]
-
-
-def _check_whole(message: Message) -> None:
-    if message.status == "draft":
-        raise ReplyRunning("this reply is still being written: wait for its end, or stop it")
-
-
-def _parent_of_edit(tree: MessageTree, message_id: int) -> int | None:
-    message = _find(tree, message_id)
-    if message.role != "user":
-        raise InvalidParameter("only what a person wrote can be edited: retry a reply, or edit the message before it")
-    return message.parent_id
-
-
-def _question_of(tree: MessageTree, message_id: int) -> int:
-    """The person's message that a reply answers, or that one itself."""
-    message = _find(tree, message_id)
-    question_id = message.id if message.role == "user" else message.parent_id
-    if question_id is None:
-        raise InvalidParameter("this reply answers no message, so it can't be retried: send one")
-    return question_id

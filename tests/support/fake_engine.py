@@ -187,9 +187,10 @@ class _Script:
 
 
 class Scripts:
-    """What the next requests say; when nothing is enqueued, "reply 1", "reply 2" and so on."""
+    """What the next requests say; when nothing is enqueued, `otherwise`, or "reply 1", "reply 2" and so on."""
 
     def __init__(self) -> None:
+        self.otherwise: str | None = None
         self._waiting: deque[_Script] = deque()
         self._numbers = itertools.count(1)
 
@@ -198,7 +199,8 @@ class Scripts:
 
     def take(self, num_samples: int) -> _Script:
         if not self._waiting:
-            return _Script(tuple([*_ids_of(f"reply {next(self._numbers)}"), END] for _ in range(num_samples)))
+            texts = [self.otherwise or f"reply {next(self._numbers)}" for _ in range(num_samples)]
+            return _Script(tuple([*_ids_of(text), END] for text in texts))
         script = self._waiting.popleft()
         assert len(script.samples) == num_samples, f"{len(script.samples)} replies were enqueued for n={num_samples}"
         return script
