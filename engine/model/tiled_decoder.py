@@ -23,7 +23,7 @@ from .packed_weights import HEAD_BITS
 
 MIN_TILED_ROWS = 12
 LEVELS = 2  # bytes of an activation before the head
-MAX_EXACT_ROWS = 192
+MAX_EXACT_ROWS = 48
 """Up to so many rows, products keep 16 digits: time goes to the weights then, and short prompts are where a model's
 first choice is often close."""
 

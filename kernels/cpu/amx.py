@@ -31,14 +31,16 @@ COLUMNS = 32  # of A; a row has 64 bytes
 TILE_BYTES = 1024
 ROW_BYTES = 64
 ONE_ROW = I64(ROW_BYTES)
+UPPER_HALF = 0xFFFF0000 - (1 << 32)  # as a signed number
 
+NEEDED = ("amx-tile", "amx-bf16", "avx512f", "avx512bf16")
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
 @cache
 def has_tiles() -> bool:
     """Whether this process may use tiles: the processor has them and Linux, asked once, lets us save their state."""
-    if sys.platform != "linux" or not (FEATURES.get("amx-tile") and FEATURES.get("amx-bf16")):
+    if sys.platform != "linux" or not all(FEATURES.get(feature) for feature in NEEDED):
         return False
     return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
 
@@ -104,36 +106,76 @@ def release(typing_context: Any):  # type: ignore[no-untyped-def]
     return types.void(), generate
 
 
-def high_bits(builder: Any, value: Any) -> Any:
-    """float32 rounded to the nearest bfloat16, as the upper half of int32 with zeros below."""
-    bits = builder.bitcast(value, simd.INTS)
-    lowest = builder.and_(builder.lshr(bits, simd.ints(16)), simd.ints(1))
-    bits = builder.add(bits, builder.add(lowest, simd.ints(0x7FFF)))
-    return builder.and_(bits, simd.ints(0xFFFF0000 - (1 << 32)))
+class _BFloat16(ir.Type):  # type: ignore[misc]
+    """LLVM's bfloat, which llvmlite doesn't know."""
+
+    def __str__(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat16)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat16)
+
+
+def narrow(builder: Any, value: Any) -> Any:
+    """16 float32 as bfloat16, rounded to the nearest."""
+    kind = ir.VectorType(_BFloat16(), LANES)
+    rounded = simd.call(builder, "llvm.x86.avx512bf16.cvtneps2bf16.512", kind, value)
+    return builder.bitcast(rounded, simd.SHORTS)
+
+
+def narrow_pair(builder: Any, first: Any, second: Any) -> Any:
+    """Two vectors of 16 float32 as one of 32 bfloat16, the first in its lower half."""
+    kind = ir.VectorType(_BFloat16(), 2 * LANES)
+    rounded = simd.call(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", kind, second, first)
+    return builder.bitcast(rounded, ir.VectorType(simd.I16, 2 * LANES))
 
 
 def split(builder: Any, value: Any, num_parts: int) -> list[Any]:
-    """A vector of float32 as `num_parts` vectors whose sum it is, each with a bfloat16's digits, as int32."""
-    pieces = [high_bits(builder, value)]
-    if num_parts == 2:
-        rest = builder.fsub(value, builder.bitcast(pieces[0], FLOATS))
-        pieces.append(high_bits(builder, rest))
-    return pieces
+    """A vector of float32 as its high part, exact in bfloat16, and what is left; or as itself, to be rounded."""
+    if num_parts == 1:
+        return [value]
+    bits = builder.and_(builder.bitcast(value, simd.INTS), simd.ints(UPPER_HALF))
+    high = builder.bitcast(bits, FLOATS)
+    return [high, builder.fsub(value, high)]
 
 
-def store_row_half(builder: Any, value: Any, place: Any, num_parts: int) -> None:
-    """16 float32 as half a row of A; the low parts go to the tile that follows."""
-    for part, bits in enumerate(split(builder, value, num_parts)):
-        narrow = builder.trunc(builder.lshr(bits, simd.ints(16)), simd.SHORTS)
-        simd.store(builder, narrow, simd.at(builder, place, part * TILE_BYTES))
+def store_row(builder: Any, first: Any, second: Any, place: Any, num_parts: int) -> None:
+    """Two vectors of 16 float32 as a row of A; the low parts go to the tile that follows."""
+    pairs = zip(split(builder, first, num_parts), split(builder, second, num_parts), strict=True)
+    for part, pair in enumerate(pairs):
+        simd.store(builder, narrow_pair(builder, *pair), simd.at(builder, place, part * TILE_BYTES))
+
+
+def store_half_row(builder: Any, value: Any, place: Any, num_parts: int) -> None:
+    """16 float32 as half a row of A; the low part goes to the tile that follows."""
+    for part, piece in enumerate(split(builder, value, num_parts)):
+        simd.store(builder, narrow(builder, piece), simd.at(builder, place, part * TILE_BYTES))
 
 
 def store_woven(builder: Any, even: Any, odd: Any, place: Any, num_parts: int) -> None:
     """Two rows of 16 float32 as one row of B; the low parts go to the tile that follows."""
-    pairs = zip(split(builder, even, num_parts), split(builder, odd, num_parts), strict=True)
-    for part, (first, second) in enumerate(pairs):
-        woven = builder.or_(builder.lshr(first, simd.ints(16)), second)
-        simd.store(builder, woven, simd.at(builder, place, part * TILE_BYTES))
+    if num_parts == 1:
+        half = simd.ints(1 << 15)  # adding it makes cutting off round to the nearest
+        even, odd = (builder.add(builder.bitcast(row, simd.INTS), half) for row in (even, odd))
+        simd.store(builder, _woven_tops(builder, even, odd), place)
+        return
+    for part, rows in enumerate(zip(split(builder, even, 2), split(builder, odd, 2), strict=True)):
+        bits = [builder.bitcast(row, simd.INTS) for row in rows]
+        simd.store(builder, _woven_tops(builder, *bits), simd.at(builder, place, part * TILE_BYTES))
+
+
+def _woven_tops(builder: Any, even: Any, odd: Any) -> Any:
+    """The upper halves of two vectors of 16 int32, taking turns."""
+    return builder.or_(builder.lshr(even, simd.ints(16)), builder.and_(odd, simd.ints(UPPER_HALF)))
+
+
+def weave(builder: Any, even: Any, odd: Any, offset: int) -> Any:
+    """16 bfloat16 of one vector and 16 of another, the latter from lane `offset` of the two together, taking turns."""
+    turns = [lane // 2 + offset * (lane % 2) for lane in range(2 * LANES)]
+    return builder.shuffle_vector(even, odd, ir.Constant(ir.VectorType(simd.I32, 2 * LANES), turns))
 
 
 @compiled()

@@ -9,6 +9,7 @@ same to the bit whatever is computed beside it here.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from . import amx, simd
 from .amx import COLUMNS, ROW_BYTES, ROWS, TILE_BYTES
-from .amx_linear import num_parts_of, row_address, store_row, store_values
+from .amx_linear import num_parts_of, row_address, store_values
 from .simd import F32, FLOATS, I32, I64, LANES, SHORTS, compiled
 from .work_sharing import items
 
@@ -29,6 +30,7 @@ PIECE_BLOCKS = 8
 PIECE_TOKENS = PIECE_BLOCKS * BLOCK_SIZE
 SCORE_BYTES = 4 * PIECE_TOKENS  # of one query's scores
 TOTALS_AT_ONCE = 4  # tiles that products are added up in
+PAIR = ir.VectorType(simd.I16, 2 * LANES)  # of bfloat16 vectors
 LEAST = -1e30  # below every score, and a number: the difference of two infinities would be NaN
 
 
@@ -42,8 +44,8 @@ def _weave_keys(typing_context: Any, head_dim, keys, target):  # type: ignore[no
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, keys, target = arguments
         for pair in range(width // 2):
-            rows = [simd.load(builder, simd.at(builder, keys, 2 * LANES * (2 * pair + i)), SHORTS) for i in range(2)]
-            simd.store(builder, _woven(builder, *rows), simd.at(builder, target, ROW_BYTES * pair))
+            both = simd.load(builder, simd.at(builder, keys, ROW_BYTES * pair), PAIR)
+            simd.store(builder, amx.weave(builder, both, both, LANES), simd.at(builder, target, ROW_BYTES * pair))
         return context.get_dummy_value()
 
     return types.void(head_dim, types.uint64, types.uint64), generate
@@ -71,16 +73,10 @@ def _weave_values(typing_context: Any, head_dim, values, num_tokens, target):  #
                     # A token that isn't there is read from the block's own memory, and dropped.
                     rows.append(builder.select(is_there[i], simd.load(builder, place, SHORTS), nothing))
                 place = simd.at(builder, target, TILE_BYTES * tile + ROW_BYTES * pair)
-                simd.store(builder, _woven(builder, *rows), place)
+                simd.store(builder, amx.weave(builder, *rows, LANES), place)
         return context.get_dummy_value()
 
     return types.void(head_dim, *([types.uint64] * 3)), generate
-
-
-def _woven(builder: Any, even: Any, odd: Any) -> Any:
-    """Two vectors of 16 bfloat16 as one of 32, taking turns."""
-    turns = [lane // 2 + LANES * (lane % 2) for lane in range(2 * LANES)]
-    return builder.shuffle_vector(even, odd, ir.Constant(ir.VectorType(I32, 2 * LANES), turns))
 
 
 @intrinsic
@@ -117,14 +113,17 @@ def _scores(typing_context: Any, head_dim, terms, queries, keys, num_quads, scor
     return types.void(head_dim, terms, *([types.uint64] * 4)), generate
 
 
+ALL, CAUSAL, WINDOWED = 0, 1, 2
+"""What the queries of a tile see of a piece: all, what is up to themselves, or what is in their window too."""
+
+
 @intrinsic
 def _soften(  # type: ignore[no-untyped-def]
     typing_context: Any,
     head_dim,  # literal
     terms,  # literal
-    is_masked,  # whether a row may see less than the whole piece, literal
+    sight,  # ALL, CAUSAL or WINDOWED, literal
     scores,  # address of float32 [16, PIECE_TOKENS], in powers of 2
-    num_vectors,
     first_seen,  # token of the piece that the first row sees first; each further row one later
     num_seen,  # tokens of the piece that the first row sees; each further row one more
     tops,  # address of float32 [16], the largest scores so far
@@ -133,74 +132,96 @@ def _soften(  # type: ignore[no-untyped-def]
     weights,  # address of tiles [PIECE_TOKENS / 32, parts]
 ):
     """Scores of 16 queries become weights 2^(score - top); what was added up before is scaled to the new tops."""
-    if not simd.are_literal(head_dim, terms, is_masked):
+    if not simd.are_literal(head_dim, terms, sight):
         return None
-    width, num_parts = head_dim.literal_value, amx.parts(terms.literal_value)
-    masks = bool(is_masked.literal_value)
+    width, num_parts, sees = head_dim.literal_value, amx.parts(terms.literal_value), sight.literal_value
     step_bytes = num_parts * TILE_BYTES
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        scores, num_vectors, first_seen, num_seen, tops, sums, output, weights = arguments[3:]
-        lanes = ir.Constant(simd.INTS, list(range(LANES)))
-
+        scores, first_seen, num_seen, tops, sums, output, weights = arguments[3:]
+        first_seen, num_seen = builder.trunc(first_seen, I32), builder.trunc(num_seen, I32)
         with cgutils.for_range(builder, I64(ROWS)) as loop:
             row_scores = simd.at(builder, scores, builder.mul(loop.index, I64(SCORE_BYTES)))
             top_at = simd.at(builder, tops, builder.mul(loop.index, I64(4)))
             sums_at = simd.at(builder, sums, builder.mul(loop.index, I64(ROW_BYTES)))
             output_at = simd.at(builder, output, builder.mul(loop.index, I64(4 * width)))
             weights_at = simd.at(builder, weights, builder.mul(loop.index, I64(ROW_BYTES)))
-            if masks:
-                row = builder.trunc(loop.index, I32)
-                first = simd.splat(builder, builder.add(builder.trunc(first_seen, I32), row))
-                last = simd.splat(builder, builder.add(builder.trunc(num_seen, I32), row))
 
-            largest = simd.variable(builder, simd.floats(LEAST))
-            with cgutils.for_range(builder, num_vectors) as vectors:
-                place = simd.at(builder, row_scores, builder.mul(vectors.index, I64(ROW_BYTES)))
-                score = simd.load(builder, place, FLOATS)
-                if masks:
-                    start = simd.splat(builder, builder.trunc(builder.mul(vectors.index, I64(LANES)), I32))
-                    token = builder.add(start, lanes)
-                    is_seen = builder.and_(
-                        builder.icmp_signed(">=", token, first), builder.icmp_signed("<", token, last)
-                    )
+            row_index = builder.trunc(loop.index, I32)
+            first = simd.splat(builder, builder.add(first_seen, row_index))
+            last = simd.splat(builder, builder.add(num_seen, row_index))
+            row = []
+            for block in range(PIECE_BLOCKS):
+                score = simd.load(builder, simd.at(builder, row_scores, ROW_BYTES * block), FLOATS)
+                tokens = ir.Constant(simd.INTS, list(range(LANES * block, LANES * (block + 1))))
+                if sees != ALL:
+                    is_seen = builder.icmp_signed("<", tokens, last)
                     score = builder.select(is_seen, score, simd.floats(-math.inf))
-                    simd.store(builder, score, place)
-                builder.store(simd.maximum(builder, builder.load(largest), score), largest)
+                if sees == WINDOWED:
+                    is_seen = builder.icmp_signed(">=", tokens, first)
+                    score = builder.select(is_seen, score, simd.floats(-math.inf))
+                row.append(score)
+
             before = simd.load(builder, top_at, F32)
-            here = simd.lanes_max(builder, builder.load(largest))
-            top = simd.call(builder, "llvm.maxnum.f32", F32, before, here)
+            here = simd.lanes_max(builder, _in_pairs(row, lambda one, other: simd.maximum(builder, one, other)))
+            top = builder.select(builder.fcmp_ordered(">", before, here), before, here)
             simd.store(builder, top, top_at)
             top_vector = simd.splat(builder, top)
-
-            total = simd.variable(builder, simd.floats(0.0))
-            half_steps = builder.udiv(num_vectors, I64(2))
-            with cgutils.for_range(builder, half_steps) as steps:
-                source = simd.at(builder, row_scores, builder.mul(steps.index, I64(2 * ROW_BYTES)))
-                target = simd.at(builder, weights_at, builder.mul(steps.index, I64(step_bytes)))
-                for half in range(2):
-                    score = simd.load(builder, simd.at(builder, source, ROW_BYTES * half), FLOATS)
-                    weight = simd.power_of_2(builder, builder.fsub(score, top_vector))
-                    builder.store(builder.fadd(builder.load(total), weight), total)
-                    amx.store_row_half(builder, weight, simd.at(builder, target, 2 * LANES * half), num_parts)
+            row = [simd.power_of_2(builder, builder.fsub(score, top_vector)) for score in row]
+            for step in range(PIECE_BLOCKS // 2):
+                place = simd.at(builder, weights_at, step_bytes * step)
+                amx.store_row(builder, row[2 * step], row[2 * step + 1], place, num_parts)
+            total = _in_pairs(row, builder.fadd)
 
             earlier = simd.load(builder, sums_at, FLOATS)
-            is_higher = builder.fcmp_unordered("!=", before, top)
-            with builder.if_else(is_higher) as (rises, stays):
+            with builder.if_else(builder.fcmp_unordered("!=", before, top)) as (rises, stays):
                 with rises:
-                    change = simd.splat(builder, builder.fsub(before, top))
-                    factor = simd.power_of_2(builder, change)
-                    scaled = simd.fma(builder, earlier, factor, builder.load(total))
-                    simd.store(builder, scaled, sums_at)
+                    factor = simd.power_of_2(builder, simd.splat(builder, builder.fsub(before, top)))
+                    simd.store(builder, simd.fma(builder, earlier, factor, total), sums_at)
                     for start in range(0, 4 * width, ROW_BYTES):
                         place = simd.at(builder, output_at, start)
                         simd.store(builder, builder.fmul(simd.load(builder, place, FLOATS), factor), place)
                 with stays:
-                    simd.store(builder, builder.fadd(earlier, builder.load(total)), sums_at)
+                    simd.store(builder, builder.fadd(earlier, total), sums_at)
         return context.get_dummy_value()
 
-    addresses = types.uint64, types.uint64, types.int64, types.int64, *([types.uint64] * 4)
-    return types.void(head_dim, terms, is_masked, *addresses), generate
+    numbers = types.uint64, types.int64, types.int64, *([types.uint64] * 4)
+    return types.void(head_dim, terms, sight, *numbers), generate
+
+
+def _in_pairs(values: list[Any], join: Callable[[Any, Any], Any]) -> Any:
+    """All values joined: neighbours first, so that little waits for each other, and always in this order."""
+    while len(values) > 1:
+        values = [join(values[i], values[i + 1]) for i in range(0, len(values), 2)]
+    return values[0]
+
+
+@intrinsic
+def _store_rows(  # type: ignore[no-untyped-def]
+    typing_context: Any, head_dim, terms, num_rows, sums, output, target
+):
+    """Rows of output float32 [D], each divided by its sum [16 lanes], as rows of activations from `target` on."""
+    if not simd.are_literal(head_dim, terms):
+        return None
+    width, num_parts = head_dim.literal_value, amx.parts(terms.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        num_rows, sums, output, target = arguments[2:]
+        with cgutils.for_range(builder, num_rows) as loop:
+            lanes = simd.load(builder, simd.at(builder, sums, builder.mul(loop.index, I64(ROW_BYTES))), FLOATS)
+            factor = simd.splat(builder, builder.fdiv(F32(1.0), simd.lanes_sum(builder, lanes)))
+            source = simd.at(builder, output, builder.mul(loop.index, I64(4 * width)))
+            place = simd.at(builder, target, builder.mul(loop.index, I64(ROW_BYTES)))
+            for step in range(width // COLUMNS):
+                halves = [
+                    simd.load(builder, simd.at(builder, source, 4 * (COLUMNS * step + LANES * half)), FLOATS)
+                    for half in range(2)
+                ]
+                scaled = [builder.fmul(half, factor) for half in halves]
+                amx.store_row(builder, *scaled, simd.at(builder, place, step * num_parts * TILE_BYTES), num_parts)
+        return context.get_dummy_value()
+
+    return types.void(head_dim, terms, *([types.uint64] * 4)), generate
 
 
 @intrinsic
@@ -246,7 +267,7 @@ def plan_chunks(
 ) -> NDArray[np.int64]:  # [chunks, 2]: first row, number of rows
     """Cuts the sequences' rows into chunks that share their keys: of 32 where all threads find work, else of 16."""
     num_chunks = int((-(-counts // (2 * ROWS))).sum())
-    chunk_rows = 2 * ROWS if num_chunks * num_kv_heads >= 6 * num_threads else ROWS
+    chunk_rows = 2 * ROWS if num_chunks * num_kv_heads >= 2 * num_threads else ROWS
     firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     chunks = [
         (start, min(chunk_rows, last - start))
@@ -314,6 +335,8 @@ def attend_chunks(  # type: ignore[no-untyped-def]
     sums_start = np.int64(sums_at - outputs_at) // 4
     sums = scratch[sums_start : sums_start + most_tiles * ROWS * LANES].reshape(most_tiles, ROWS, LANES)
     nothing = np.zeros(head_dim, np.float32)
+    nothing_at = np.uint64(nothing.ctypes.data)
+    query_at, query_step = np.uint64(query.ctypes.data), np.uint64(query.strides[0])
     query_bytes = np.uint64(ROWS * 4 * head_dim)
 
     for item in items(counters, stage, chunks.shape[0] * num_kv_heads, 1):
@@ -329,12 +352,14 @@ def attend_chunks(  # type: ignore[no-untyped-def]
             head, row_tile = tile // num_row_tiles, tile % num_row_tiles
             start = (kv_head * group + head) * head_dim
             tile_at = queries_at + np.uint64(tile * key_steps * num_parts) * tile_bytes
-            for i in range(ROWS):
-                row = row_tile * ROWS + i
-                if row < num_rows:
-                    store_row(terms, query[first_row + row, start : start + head_dim], tile_at, head_dim, i)
-                else:
-                    store_row(terms, nothing, tile_at, head_dim, i)
+            source = query_at + np.uint64(first_row + row_tile * ROWS) * query_step + np.uint64(4 * start)
+            num_here = min(ROWS, num_rows - row_tile * ROWS)
+            for i in range(num_here):
+                store_values(
+                    terms, source + np.uint64(i) * query_step, np.uint64(key_steps), tile_at + np.uint64(i * ROW_BYTES)
+                )
+            for i in range(num_here, ROWS):
+                store_values(terms, nothing_at, np.uint64(key_steps), tile_at + np.uint64(i * ROW_BYTES))
         tops[:] = np.float32(LEAST)
         sums[:] = np.float32(0.0)
         outputs[:] = np.float32(0.0)
@@ -366,22 +391,29 @@ def attend_chunks(  # type: ignore[no-untyped-def]
                 tile_sums = sums_at + np.uint64(ROWS * ROW_BYTES * tile)
                 tile_output = outputs_at + np.uint64(tile) * query_bytes
                 _scores(head_dim, terms, queries, keys_at, num_quads, scores_at)
-                if num_seen < PIECE_TOKENS or hidden + ROWS > 0:
-                    _soften(head_dim, terms, 1, scores_at, np.uint64(2) * num_steps, hidden, num_seen, tile_tops,
-                            tile_sums, tile_output, weights_at)  # fmt: skip
+                if hidden + ROWS > 0:
+                    _soften(head_dim, terms, WINDOWED, scores_at, hidden, num_seen, tile_tops, tile_sums, tile_output,
+                            weights_at)  # fmt: skip
+                elif num_seen < PIECE_TOKENS:
+                    _soften(head_dim, terms, CAUSAL, scores_at, hidden, num_seen, tile_tops, tile_sums, tile_output,
+                            weights_at)  # fmt: skip
                 else:
-                    _soften(head_dim, terms, 0, scores_at, np.uint64(2) * num_steps, hidden, num_seen, tile_tops,
-                            tile_sums, tile_output, weights_at)  # fmt: skip
+                    _soften(head_dim, terms, ALL, scores_at, hidden, num_seen, tile_tops, tile_sums, tile_output,
+                            weights_at)  # fmt: skip
                 _add_values(head_dim, terms, weights_at, values_at, num_steps, tile_output)
 
         for tile in range(num_tiles):
             head, row_tile = tile // num_row_tiles, tile % num_row_tiles
             column_step = np.uint64((kv_head * group + head) * key_steps * num_parts) * tile_bytes
-            for i in range(min(ROWS, num_rows - row_tile * ROWS)):
-                total = np.float32(0.0)
-                for lane in range(LANES):
-                    total += sums[tile, i, lane]
-                outputs[tile, i] *= np.float32(1.0) / total
-                row = first_row + row_tile * ROWS + i
-                place = row_address(terms, output, num_columns, row) + column_step
-                store_values(terms, outputs[tile, i], place)
+            row = first_row + row_tile * ROWS
+            num_here = min(ROWS, num_rows - row_tile * ROWS)
+            done = 0
+            while done < num_here:
+                # A chunk may begin anywhere in a tile of activations, so its rows may end in the next one.
+                num_rows_here = min(num_here - done, ROWS - (row + done) % ROWS)
+                _store_rows(head_dim, terms, np.uint64(num_rows_here),
+                            sums_at + np.uint64((tile * ROWS + done) * ROW_BYTES),
+                            outputs_at + np.uint64(4 * (tile * ROWS + done) * head_dim),
+                            row_address(terms, output, num_columns, row + done) + column_step)  # fmt: skip
+                done += num_rows_here
+    return nothing  # kept until here, for only its address was used

@@ -7,6 +7,7 @@ are no tiles, packed_linear.py serves.
 Activations lie as tiles: [rows / 16, columns / 32, parts, 16, 32] bfloat16.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,16 @@ from numpy.typing import NDArray
 from . import amx, simd
 from .amx import COLUMNS, ROW_BYTES, ROWS, TILE_BYTES
 from .packed_linear import GROUP, SCALE_BYTES, group_bytes
-from .rows import silu_mul
 from .simd import FLOATS, HALVES, I64, LANES, compiled
 from .work_sharing import items
 
 STRIP = 2  # tiles of outputs that are computed together
 STRIP_STRIDE = 4 * LANES * STRIP
-BLOCK_BYTES = 5 << 18  # of activations that a strip is multiplied with before the next: they stay in a core's cache
+BLOCK_BYTES = 5 << 17  # of activations that a strip is multiplied with before the next: they stay in a core's cache
+
+MANTISSA_BITS = 23
+ONE_BITS = 0x3F800000  # 1.0 as float32
+LOG2_E = math.log2(math.e)
 
 assert GROUP == COLUMNS
 
@@ -45,18 +49,26 @@ def _unpack_tile(typing_context: Any, bits, terms, packed, num_groups, target, t
             scale_bytes = simd.at(builder, group, num_bytes - SCALE_BYTES)
             scale = builder.fpext(simd.load(builder, scale_bytes, HALVES), FLOATS)
             minima = simd.load(builder, simd.at(builder, scale_bytes, SCALE_BYTES // 2), HALVES)
-            minimum = builder.fpext(minima, FLOATS)
+            # The bits of q behind the exponent of 1 make 1 + q / 2^bits, which saves turning q into a float.
+            scale = builder.fmul(scale, simd.floats(2.0**num_bits))
+            minimum = builder.fsub(builder.fpext(minima, FLOATS), scale)
+            lowest_bit = MANTISSA_BITS - num_bits
 
             def weight(column: int) -> Any:
                 four, byte = divmod(column, 4)
-                shift = 8 * byte
+                place = 8 * byte
                 if num_bits == 4:
                     num_stored = GROUP // 8
-                    shift += 4 * (four // num_stored)
+                    place += 4 * (four // num_stored)
                     four %= num_stored
                 quads = simd.load(builder, simd.at(builder, group, 4 * LANES * four), simd.INTS)
-                quant = builder.and_(builder.lshr(quads, simd.ints(shift)), simd.ints(2**num_bits - 1))
-                return simd.fma(builder, builder.sitofp(quant, FLOATS), scale, minimum)
+                if place < lowest_bit:
+                    quads = builder.shl(quads, simd.ints(lowest_bit - place))
+                elif place > lowest_bit:
+                    quads = builder.lshr(quads, simd.ints(place - lowest_bit))
+                quants = builder.and_(quads, simd.ints((2**num_bits - 1) << lowest_bit))
+                number = builder.bitcast(builder.or_(quants, simd.ints(ONE_BITS)), FLOATS)
+                return simd.fma(builder, number, scale, minimum)
 
             for pair in range(GROUP // 2):
                 row = simd.at(builder, place, ROW_BYTES * pair)
@@ -133,7 +145,7 @@ def _multiply_strip(  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def _store_values(typing_context: Any, terms, values, num_groups, target):  # type: ignore[no-untyped-def]
+def store_values(typing_context: Any, terms, values, num_groups, target):  # type: ignore[no-untyped-def]
     """A row of float32 as a row of activations; `target` is its place in the first tile."""
     if not simd.are_literal(terms):
         return None
@@ -144,9 +156,8 @@ def _store_values(typing_context: Any, terms, values, num_groups, target):  # ty
         with cgutils.for_range(builder, num_groups) as loop:
             source = simd.at(builder, values, builder.mul(loop.index, I64(4 * COLUMNS)))
             place = simd.at(builder, target, builder.mul(loop.index, I64(num_parts * TILE_BYTES)))
-            for half in range(2):
-                value = simd.load(builder, simd.at(builder, source, 4 * LANES * half), FLOATS)
-                amx.store_row_half(builder, value, simd.at(builder, place, 2 * LANES * half), num_parts)
+            halves = [simd.load(builder, simd.at(builder, source, 4 * LANES * half), FLOATS) for half in range(2)]
+            amx.store_row(builder, *halves, place, num_parts)
         return context.get_dummy_value()
 
     return types.void(terms, *([types.uint64] * 3)), generate
@@ -163,17 +174,21 @@ def row_address(terms, activations, num_columns, row):  # type: ignore[no-untype
 
 
 @compiled()
-def store_values(terms, values, place):  # type: ignore[no-untyped-def]
-    """Some of a row's values, a multiple of 32, to where they begin in its first tile."""
-    literally(terms)
-    _store_values(terms, np.uint64(values.ctypes.data), np.uint64(values.shape[0] // COLUMNS), place)
-
-
-@compiled()
 def store_row(terms, values, activations, num_columns, row):  # type: ignore[no-untyped-def]
     """values [num_columns] float32 → that row of the activations."""
     literally(terms)
-    store_values(terms, values, row_address(terms, activations, num_columns, row))
+    place = row_address(terms, activations, num_columns, row)
+    store_values(terms, np.uint64(values.ctypes.data), np.uint64(num_columns // COLUMNS), place)
+
+
+def _silu_mul(builder: Any, gate: Any, up: Any) -> Any:
+    """gate · sigmoid(gate) · up, within 1e-6; a third of the time of `rows.silu_mul`, in AVX-512's own terms."""
+    size = simd.call(builder, "llvm.fabs.v16f32", FLOATS, gate)
+    decay = simd.power_of_2(builder, builder.fmul(size, simd.floats(-LOG2_E)))
+    share = simd.inverse(builder, builder.fadd(decay, simd.floats(1.0)))
+    is_negative = builder.fcmp_ordered("<", gate, simd.floats(0.0))
+    sigmoid = builder.select(is_negative, builder.fmul(decay, share), share)
+    return builder.fmul(builder.fmul(gate, sigmoid), up)
 
 
 @intrinsic
@@ -190,7 +205,7 @@ def _gate_rows(typing_context: Any, terms, num_rows, strip, target):  # type: ig
             gate = simd.load(builder, source, FLOATS)
             up = simd.load(builder, simd.at(builder, source, 4 * LANES), FLOATS)
             place = simd.at(builder, target, builder.mul(loop.index, I64(ROW_BYTES)))
-            amx.store_row_half(builder, silu_mul(builder, gate, up), place, num_parts)
+            amx.store_half_row(builder, _silu_mul(builder, gate, up), place, num_parts)
         return context.get_dummy_value()
 
     return types.void(terms, *([types.uint64] * 3)), generate

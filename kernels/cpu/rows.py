@@ -91,7 +91,25 @@ def _widen(typing_context: Any, kind, source, target, num_vectors):  # type: ign
 
 
 @intrinsic
-def _store_row(typing_context: Any, kind, source, target, num_vectors, stride):  # type: ignore[no-untyped-def]
+def _narrow(typing_context: Any, kind, source, target, num_vectors):  # type: ignore[no-untyped-def]
+    """float32 to stored numbers."""
+    if not simd.are_literal(kind):
+        return None
+    stored = kind.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, target, num_vectors = arguments[1:]
+        with cgutils.for_range(builder, num_vectors) as loop:
+            value = simd.load(builder, simd.at(builder, source, builder.mul(loop.index, I64(4 * LANES))), FLOATS)
+            place = simd.at(builder, target, builder.mul(loop.index, I64(ITEM_SIZE[stored] * LANES)))
+            simd.store_floats(builder, value, place, stored)
+        return context.get_dummy_value()
+
+    return types.void(kind, *([types.uint64] * 3)), generate
+
+
+@intrinsic
+def _scatter(typing_context: Any, kind, source, target, num_vectors, stride):  # type: ignore[no-untyped-def]
     """float32 to stored numbers that lie `stride` bytes apart."""
     if not simd.are_literal(kind):
         return None
@@ -144,10 +162,51 @@ def head_norm(head, weight, eps):  # type: ignore[no-untyped-def]
         head[i] = head[i] * factor * weight[i]
 
 
+@intrinsic
+def _rotate(typing_context: Any, head, cos, sin, num_vectors):  # type: ignore[no-untyped-def]
+    """Pairs (i, i + R / 2) of one head turned by their angles, 16 at a time, in place."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        head, cos, sin, num_vectors = arguments
+        half = builder.mul(num_vectors, I64(4 * LANES))
+        with cgutils.for_range(builder, num_vectors) as loop:
+            offset = builder.mul(loop.index, I64(4 * LANES))
+            places = [simd.at(builder, head, offset), simd.at(builder, builder.add(head, half), offset)]
+            first, second = (simd.load(builder, place, FLOATS) for place in places)
+            cosine = simd.load(builder, simd.at(builder, cos, offset), FLOATS)
+            sine = simd.load(builder, simd.at(builder, sin, offset), FLOATS)
+            turned = builder.fsub(builder.fmul(first, cosine), builder.fmul(second, sine))
+            simd.store(builder, turned, places[0])
+            turned = builder.fadd(builder.fmul(second, cosine), builder.fmul(first, sine))
+            simd.store(builder, turned, places[1])
+        return context.get_dummy_value()
+
+    return types.void(*([types.uint64] * 4)), generate
+
+
+@intrinsic
+def _scale(typing_context: Any, values, num_vectors, factor):  # type: ignore[no-untyped-def]
+    """float32 times a factor, in place."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        values, num_vectors, factor = arguments
+        factors = simd.splat(builder, factor)
+        with cgutils.for_range(builder, num_vectors) as loop:
+            place = simd.at(builder, values, builder.mul(loop.index, I64(4 * LANES)))
+            simd.store(builder, builder.fmul(simd.load(builder, place, FLOATS), factors), place)
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64, types.float32), generate
+
+
 @compiled()
 def rotate(head, cos, sin):  # type: ignore[no-untyped-def]
     """Rotary embedding of one head [D] float32, in place; cos and sin [R / 2] of its position."""
     half = cos.shape[0]
+    if half % LANES == 0:
+        _rotate(np.uint64(head.ctypes.data), np.uint64(cos.ctypes.data), np.uint64(sin.ctypes.data),
+                np.uint64(half // LANES))  # fmt: skip
+        return
     for i in range(half):
         first, second = head[i], head[i + half]
         head[i] = first * cos[i] - second * sin[i]
@@ -165,28 +224,7 @@ def widen_row(kind, source, target):  # type: ignore[no-untyped-def]
 def narrow_row(kind, source, target):  # type: ignore[no-untyped-def]
     """A row of float32 as float32, or as half precision in uint16."""
     literally(kind)
-    item = np.uint64(4 if kind == 0 else 2)
-    _store_row(kind, np.uint64(source.ctypes.data), np.uint64(target.ctypes.data),
-               np.uint64(source.shape[0] // LANES), item)  # fmt: skip
-
-
-@compiled()
-def write_token(kind, heads, first_head, num_kv_heads, keys, values, block_stride, slot):  # type: ignore[no-untyped-def]
-    """Stores a token's keys and values, heads[first_head:] [2 K, D] float32, in its slot.
-
-    keys, values: addresses of the layer's keys [K, D, 16] and values [K, 16, D] in block 0.
-    """
-    literally(kind)
-    item = np.uint64(4 if kind == 0 else 2)
-    width = np.uint64(heads.shape[1])
-    block, offset = np.uint64(slot // LANES) * block_stride, np.uint64(slot % LANES)
-    num_vectors = np.uint64(heads.shape[1] // LANES)
-    for head in range(num_kv_heads):
-        start = np.uint64(head) * width * np.uint64(LANES) * item
-        _store_row(kind, np.uint64(heads[first_head + head].ctypes.data), keys + block + start + offset * item,
-                   num_vectors, np.uint64(LANES) * item)  # fmt: skip
-        _store_row(kind, np.uint64(heads[first_head + num_kv_heads + head].ctypes.data),
-                   values + block + start + offset * width * item, num_vectors, item)  # fmt: skip
+    _narrow(kind, np.uint64(source.ctypes.data), np.uint64(target.ctypes.data), np.uint64(source.shape[0] // LANES))
 
 
 @compiled()
@@ -197,18 +235,32 @@ def prepare_heads(  # type: ignore[no-untyped-def]
     """What a projected row [at least (H + 2 K) D] float32 goes through before attention, in place.
 
     Queries and keys are normed (where query_norm and key_norm [D] aren't empty) and rotated, queries scaled, keys and
-    values stored in the token's slot.
+    values stored in the token's slot. keys, values: addresses of the layer's keys [K, D, 16] and values [K, 16, D] in
+    block 0.
     """
     literally(kind)
-    num_all_heads = num_heads + 2 * num_kv_heads
-    heads = row[: num_all_heads * head_dim].reshape(num_all_heads, head_dim)
+    num_turned = num_heads + num_kv_heads
     if query_norm.shape[0]:
-        for i in range(num_heads):
-            head_norm(heads[i], query_norm, eps)
-        for i in range(num_heads, num_heads + num_kv_heads):
-            head_norm(heads[i], key_norm, eps)
-    if has_rope:
-        for i in range(num_heads + num_kv_heads):
-            rotate(heads[i], cos, sin)
-    heads[:num_heads] *= scale
-    write_token(kind, heads, num_heads, num_kv_heads, keys, values, block_stride, slot)
+        for i in range(num_turned):
+            norm = query_norm if i < num_heads else key_norm
+            head_norm(row[i * head_dim : (i + 1) * head_dim], norm, eps)
+    # Addresses are worked out here: every slice of an array would count a reference, in memory that all threads share.
+    row_at, head_bytes = np.uint64(row.ctypes.data), np.uint64(4 * head_dim)
+    if has_rope and cos.shape[0] % LANES == 0:
+        cos_at, sin_at, num_angles = np.uint64(cos.ctypes.data), np.uint64(sin.ctypes.data), cos.shape[0] // LANES
+        for i in range(num_turned):
+            _rotate(row_at + np.uint64(i) * head_bytes, cos_at, sin_at, np.uint64(num_angles))
+    elif has_rope:
+        for i in range(num_turned):
+            rotate(row[i * head_dim : (i + 1) * head_dim], cos, sin)
+    _scale(row_at, np.uint64(num_heads * head_dim // LANES), np.float32(scale))
+
+    item = np.uint64(4 if kind == 0 else 2)
+    width, num_vectors = np.uint64(head_dim), np.uint64(head_dim // LANES)
+    block, offset = np.uint64(slot // LANES) * block_stride, np.uint64(slot % LANES)
+    for i in range(num_kv_heads):
+        start = block + np.uint64(i) * width * np.uint64(LANES) * item
+        _scatter(kind, row_at + np.uint64(num_heads + i) * head_bytes, keys + start + offset * item, num_vectors,
+                 np.uint64(LANES) * item)  # fmt: skip
+        _narrow(kind, row_at + np.uint64(num_turned + i) * head_bytes, values + start + offset * width * item,
+                num_vectors)  # fmt: skip

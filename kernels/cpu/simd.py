@@ -99,11 +99,17 @@ def fma(builder: Builder, first: Value, second: Value, addend: Value) -> Value:
 
 
 def maximum(builder: Builder, first: Value, second: Value) -> Value:
-    return call(builder, "llvm.maxnum.v16f32", FLOATS, first, second)
+    """The greater of each two lanes, and the second where one is NaN: what one instruction does on most processors."""
+    return builder.select(builder.fcmp_ordered(">", first, second), first, second)
 
 
 def lanes_max(builder: Builder, value: Value) -> Value:
-    return call(builder, "llvm.vector.reduce.fmax.v16f32", F32, value)
+    """The greatest of 16 lanes; NaN may be passed over."""
+    undefined = ir.Constant(FLOATS, ir.Undefined)
+    for step in (8, 4, 2, 1):
+        rotated = ir.Constant(INTS, [(lane + step) % LANES for lane in range(LANES)])
+        value = maximum(builder, value, builder.shuffle_vector(value, undefined, rotated))
+    return builder.extract_element(value, I32(0))
 
 
 def lanes_sum(builder: Builder, value: Value) -> Value:
@@ -159,20 +165,27 @@ def exp(builder: Builder, value: Value) -> Value:
 
 
 def power_of_2(builder: Builder, value: Value) -> Value:
-    """2^value for values up to 0, within 2e-7 of itself; 0 below -150, NaN for NaN. Needs AVX-512.
+    """2^value for values up to 0, within 2e-7 of itself; 0 below -126, NaN for NaN. Needs AVX-512.
 
     2^n times a polynomial in what is left: the interpolation of 2^x at six Chebyshev points of [-1/2, 1/2].
     """
-    is_tiny = builder.fcmp_ordered("<", value, floats(-150.0))
-    bounded = builder.select(is_tiny, floats(-150.0), value)
-    power = call(builder, "llvm.rint.v16f32", FLOATS, bounded)
-    rest = builder.fsub(bounded, power)
+    is_normal = builder.fcmp_unordered(">=", value, floats(-126.0))
+    power = call(builder, "llvm.rint.v16f32", FLOATS, value)
+    rest = builder.fsub(value, power)
     series = floats(POWER_SERIES[-1])
     for coefficient in POWER_SERIES[-2::-1]:
         series = fma(builder, series, rest, floats(coefficient))
-    all_lanes, current_rounding = I16(-1), I32(4)
-    return call(builder, "llvm.x86.avx512.mask.scalef.ps.512", FLOATS, series, power, series, all_lanes,
+    lanes, current_rounding = builder.bitcast(is_normal, I16), I32(4)
+    return call(builder, "llvm.x86.avx512.mask.scalef.ps.512", FLOATS, series, power, floats(0.0), lanes,
                 current_rounding)  # fmt: skip
+
+
+def inverse(builder: Builder, value: Value) -> Value:
+    """1 / value within 1e-7 of itself, for normal numbers: an estimate of 14 digits, and one of Newton's steps. Needs
+    AVX-512."""
+    estimate = call(builder, "llvm.x86.avx512.rcp14.ps.512", FLOATS, value, floats(0.0), I16(-1))
+    error = fma(builder, builder.fneg(value), estimate, floats(1.0))
+    return fma(builder, estimate, error, estimate)
 
 
 def dot_fours(builder: Builder, total: Value, unsigned: Value, signed: Value) -> Value:
