@@ -21,6 +21,11 @@ def find(tree: MessageTree, message_id: int) -> Message:
     return tree[message_id]
 
 
+def path_to(tree: MessageTree, leaf_id: int | None) -> list[Message]:
+    """From a root to the leaf, empty for None; raises MessageNotFound."""
+    return [] if leaf_id is None else tree.path(find(tree, leaf_id).id)
+
+
 def find_whole(tree: MessageTree, message_id: int) -> Message:
     """One that doesn't grow any more; raises ReplyRunning for one that does."""
     message = find(tree, message_id)

@@ -21,7 +21,7 @@ from .chat_library import DEFAULT_SAMPLING, ChatLibrary
 from .chats import Chat, Message, MessageTree, Turn
 from .engine_host import EngineHost, OpenEngine, ServedEngine
 from .errors import EmptyMessage, EngineUnavailable, ReplyRunning
-from .new_turn import find, find_whole, new_replies, parent_of_edit, question_of, request_params
+from .new_turn import find, find_whole, new_replies, parent_of_edit, path_to, question_of, request_params
 from .prompts import check_fits, preview
 from .reply_desk import ReplyDesk
 from .running_reply import RunningReply
@@ -249,7 +249,7 @@ class ChatService(ChatLibrary):
         """
         chat, tree = self.chat(chat_id), self.tree(chat_id)
         leaf_id = chat.active_leaf_id if parent_id is None else parent_id
-        return self._plan(chat, tree.path(leaf_id), with_attachments(text, attachments))
+        return self._plan(chat, path_to(tree, leaf_id), with_attachments(text, attachments))
 
     def plan_edit(
         self, chat_id: str, message_id: int, text: str, *, attachments: Sequence[Attachment] = ()

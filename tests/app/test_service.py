@@ -580,6 +580,12 @@ def test_a_plan_says_what_sending_would_reuse_and_compute(desk, service):
     assert str(plan) == f"reuses {plan.num_reused_tokens // 16} blocks, computes {plan.num_computed_tokens} tokens"
 
 
+def test_a_plan_below_a_message_that_is_gone_says_so(desk, service):
+    chat = service.create_chat()
+    with pytest.raises(MessageNotFound):
+        service.plan(chat.id, "More", parent_id=999)
+
+
 def test_planning_stores_nothing_and_changes_nothing_in_the_pool(desk, service):
     chat = service.create_chat()
     before = service.ask_engine(lambda engine: engine.snapshot()).result(PATIENCE_S)
