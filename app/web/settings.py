@@ -30,7 +30,7 @@ def build_settings(service: ChatService) -> None:
     with gr.Column(elem_id="pc-settings"):
         with gr.Row(elem_classes="pc-settings-head"):
             gr.HTML("<h2>Settings</h2>")
-            close = gr.Button("Close", size="sm", scale=0, elem_id="pc-settings-close")
+            close = gr.Button("Close", size="sm", scale=0, min_width=90, elem_id="pc-settings-close")
         asked_for = gr.HTML(html_template="", js_on_load=_HEAR_OF_CHAT, visible="hidden")
         chat_id = gr.Textbox(visible="hidden")
 

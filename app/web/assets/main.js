@@ -5,6 +5,7 @@ import { Composer } from "./composer.js";
 import { Connection } from "./connection.js";
 import { Conversation } from "./conversation.js";
 import { el } from "./dom.js";
+import { loadingWords } from "./engine.js";
 import { bindKeys, showKeys } from "./keys.js";
 import { attempt, mountNotices, notify } from "./notices.js";
 import { Sidebar } from "./sidebar.js";
@@ -42,9 +43,10 @@ class Page {
       question: () => this.chatId && { chat_id: this.chatId, parent_id: this.conversation.leafId },
       leftOut: (ids) => this.conversation.showLeftOut(ids),
     });
+    this.engineNote = el("p", { class: "engine-note", role: "status", hidden: true });
     // The live panel of blocks is drawn into this one's body.
     this.panel = el("aside", { class: "cache-panel", id: "cache-panel", "aria-label": "Cache" });
-    this.root.append(this.sidebar.element, el("main", { class: "main" }, this.topBar.element, this.welcome.element, this.conversation.element, this.composer.element), this.panel);
+    this.root.append(this.sidebar.element, el("main", { class: "main" }, this.topBar.element, this.welcome.element, this.conversation.element, this.engineNote, this.composer.element), this.panel);
     frame.replaceChildren(this.root);
     mountNotices(this.root);
     bindKeys({
@@ -85,6 +87,9 @@ class Page {
     this.engine = status;
     this.topBar.showEngine(status);
     this.welcome.showEngine(status);
+    this.engineNote.hidden = status.phase === "ready";
+    this.engineNote.textContent = loadingWords(status);
+    this.engineNote.classList.toggle("is-failed", status.phase === "failed");
     if (isNew && status.phase === "ready") this.composer.plan();
     if (isNew) dispatchEvent(new CustomEvent("paged-chat:engine", { detail: status }));
   }
