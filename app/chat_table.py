@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Collection
 from sqlite3 import Connection
 from typing import Any, TypedDict
 
@@ -133,3 +134,12 @@ def touch(connection: Connection, chat_id: str, **values: Any) -> None:
     )
     if found.rowcount == 0:
         raise ChatNotFound(NOT_FOUND)
+
+
+def list_version(connection: Connection, *, beside: Collection[str]) -> tuple[int, int]:
+    """The number of chats, deleted ones too, and the sum of their versions."""
+    marks = ", ".join("?" * len(beside))
+    count, total = connection.execute(
+        f"SELECT count(*), coalesce(sum(version), 0) FROM chats WHERE id NOT IN ({marks})", tuple(beside)
+    ).fetchone()
+    return count, total

@@ -69,10 +69,7 @@ class ChatService(ChatLibrary):
         default_sampling: what a new chat gets unless it is told otherwise.
         """
         stores = Stores(store)
-        watchers = Watchers(
-            version_of=lambda chat_id: stores.of(chat_id).version(chat_id),
-            replies_in=lambda chat_id: self._desk.replies(chat_id),
-        )
+        watchers = Watchers(stores, lambda: self._desk.replies())
         super().__init__(stores, watchers, default_sampling)
         try:
             store.stop_orphaned_drafts()

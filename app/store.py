@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from sqlite3 import Connection
@@ -157,6 +157,10 @@ class Store:
     def version(self, chat_id: str) -> int:
         """Counts the changes to a chat and its messages; raises ChatNotFound. A screen with another number is stale."""
         return self.chat(chat_id).version
+
+    def list_version(self, beside: Collection[str] = ()) -> tuple[int, int]:
+        """Another value after any change to any chat but those `beside`. A list shown with another one is stale."""
+        return self._read(lambda db: chat_table.list_version(db, beside=beside))
 
     def delete_chat(self, chat_id: str) -> None:
         """Raises ChatNotFound. `restore_chat` brings it back until this store is closed."""

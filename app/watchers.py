@@ -13,6 +13,7 @@ from paged_chat.engine.errors import PagedChatError
 from .chat_events import AppEvent, ChatChanged, ChatEvent, ChatsChanged, EngineStatus, ReplyUpdate
 from .errors import ChatNotFound
 from .running_reply import RunningReply
+from .stores import Stores
 from .watch import Watcher
 
 LOOK_INTERVAL_S = 1.0
@@ -24,16 +25,17 @@ class Watchers:
     One that nobody holds any more is forgotten, closed or not.
     """
 
-    def __init__(self, version_of: Callable[[str], int], replies_in: Callable[[str], list[RunningReply]]) -> None:
-        """version_of: a chat's, from the store; raises ChatNotFound. replies_in: a chat's whose end isn't stored."""
-        self._version_of = version_of
-        self._replies_in = replies_in
+    def __init__(self, stores: Stores, replies: Callable[[], list[RunningReply]]) -> None:
+        """`replies` gives those whose end isn't stored, of all chats."""
+        self._stores = stores
+        self._replies = replies
         self._lock = threading.Lock()
         self._of_chats: dict[str, WeakSet[_ChatWatcher]] = {}
         self._of_app: WeakSet[Watcher[AppEvent]] = WeakSet()
         self._versions: dict[str, int] = {}  # of watched chats, when they were last told of
         self._is_closed = threading.Event()
-        self._lookout: threading.Thread | None = None  # begins with the first watcher of a chat
+        self._list_version: tuple[int, int] | None = None
+        self._lookout: threading.Thread | None = None  # begins with the first watcher
 
     def watch_chat(self, chat_id: str, *, until_idle: bool) -> Watcher[ChatEvent]:
         watcher = _ChatWatcher(until_idle)
@@ -43,9 +45,7 @@ class Watchers:
             self._of_chats.setdefault(chat_id, WeakSet()).add(watcher)
             if version is not None:
                 self._versions.setdefault(chat_id, version)
-            if self._lookout is None:
-                self._lookout = threading.Thread(target=self._look_around, name="paged-chat lookout", daemon=True)
-                self._lookout.start()
+            self._begin_to_look()
         for reply in self._replies_in(chat_id):
             watcher.tell_of(reply)
         self._end_idle(chat_id, [watcher])
@@ -57,6 +57,9 @@ class Watchers:
         watcher: Watcher[AppEvent] = Watcher()
         with self._lock:
             self._of_app.add(watcher)
+            self._begin_to_look()
+        with contextlib.suppress(PagedChatError):
+            self._look_at_list()
         watcher.tell("engine", read_status)
         if self._is_closed.is_set():
             watcher.end()
@@ -116,24 +119,43 @@ class Watchers:
             for watcher in waiting:
                 watcher.end()
 
+    def _replies_in(self, chat_id: str) -> list[RunningReply]:
+        return [reply for reply in self._replies() if reply.chat_id == chat_id]
+
     def _find_version(self, chat_id: str) -> int | None:
         try:
-            return self._version_of(chat_id)
+            return self._stores.of(chat_id).version(chat_id)
         except ChatNotFound:
             return None
+
+    # What other processes change
+
+    def _begin_to_look(self) -> None:
+        if self._lookout is None:
+            self._lookout = threading.Thread(target=self._look_around, name="paged-chat lookout", daemon=True)
+            self._lookout.start()
 
     def _look_around(self) -> None:
         while not self._is_closed.wait(LOOK_INTERVAL_S):
             with self._lock:
                 self._forget_closed()
                 known = dict(self._versions)
-            for chat_id, version in known.items():
+            with contextlib.suppress(PagedChatError):  # a database that can't be read now is looked at again
                 # A reply that is written here changes its chat all the time, and is told of at its end.
-                if self._replies_in(chat_id):
-                    continue
-                with contextlib.suppress(PagedChatError):  # a database that can't be read now is looked at again
-                    if self._find_version(chat_id) != version:
+                written_here = {reply.chat_id for reply in self._replies()}
+                for chat_id, version in known.items():
+                    if chat_id not in written_here and self._find_version(chat_id) != version:
                         self.chat_changed(chat_id)
+                self._look_at_list()
+
+    def _look_at_list(self) -> None:
+        if not self._watchers_of_app():
+            self._list_version = None
+            return
+        written_here = {reply.chat_id for reply in self._replies()}
+        before, self._list_version = self._list_version, self._stores.on_disk.list_version(written_here)
+        if before is not None and before != self._list_version:
+            self.chats_changed()
 
     def _forget_closed(self) -> None:
         for chat_id, watchers in list(self._of_chats.items()):

@@ -563,6 +563,14 @@ def test_the_list_of_chats_and_the_engine_are_watched_too(desk, service):
         assert watcher.get(PATIENCE_S) == ChatsChanged()
 
 
+def test_the_list_is_told_of_chats_that_another_process_makes(desk, service):
+    with Store(desk.path) as another, service.watch_app() as watcher:
+        watcher.get(PATIENCE_S)
+        another.create_chat(title="From the terminal")
+        assert watcher.get(PATIENCE_S) == ChatsChanged()
+        assert [chat.title for chat in service.chats()] == ["From the terminal"]
+
+
 # Plans
 
 
