@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from textual import work
-from textual.app import App
+from textual.app import App, SystemCommand
+from textual.binding import Binding
+from textual.dom import DOMNode
+from textual.screen import Screen
 
 from paged_chat.app.errors import PagedChatError
 
@@ -19,6 +26,8 @@ from .screens.chat_screen import ChatScreen
 
 if TYPE_CHECKING:
     from paged_chat.app.service import ChatService
+
+ERROR_FILE = "tui-error.log"
 
 # Opens the store and begins to load the model; may take its time, for it is called on a thread of its own.
 OpenChats = Callable[[], "AbstractContextManager[ChatService]"]
@@ -39,6 +48,9 @@ class PagedChatTui(App[None]):
 
     def on_mount(self) -> None:
         self._read_keymap()
+        if not self.is_headless:
+            for number in (signal.SIGHUP, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, self._hang_up, number)
         self.push_screen(ChatScreen())
         # The first frame is on the terminal before anything else takes the processor: importing torch does for seconds.
         self.call_after_refresh(self._open)
@@ -66,6 +78,28 @@ class PagedChatTui(App[None]):
         chats, self._chats = self._chats, None
         if chats is not None:
             chats.__exit__(None, None, None)
+
+    def _hang_up(self, number: int) -> NoReturn:
+        """The terminal is gone, or the machine goes down: what replies have so far is kept, nothing is drawn."""
+        self.close_chats()
+        os._exit(128 + number)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        yield SystemCommand("Theme", "Change the colours", self.search_themes)
+        yield SystemCommand("Screenshot", "Save a picture of the screen as SVG", self.deliver_screenshot)
+
+    def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
+        """Two things were bound to one key in the keymap file."""
+        names = ", ".join(sorted(binding.description or binding.action for binding in clashed_bindings))
+        self.notify(f"The keymap file takes the key of: {names}", severity="warning", markup=False)
+
+    def _fatal_error(self) -> None:
+        """A fault of ours: the details go to a file, a sentence to the terminal."""
+        path = self.keymap_path.with_name(ERROR_FILE)
+        with contextlib.suppress(OSError):
+            path.write_text(traceback.format_exc(), encoding="utf-8")
+        self.bell()
+        self.panic(f"paged-chat has stopped after a fault of its own; your chats are kept. Details: {path}")
 
     def _read_keymap(self) -> None:
         try:

@@ -63,10 +63,10 @@ class Terminal:
         """Sends a message and waits until the whole answer is shown and stored."""
         if replies:
             self.desk.fake.enqueue(*replies)
-        num_before = len(self.path)
+        num_before = len(self.screen.messages)
         await self.write(text)
         await self.keys("enter")
-        await self.until(lambda: len(self.path) > num_before and self.is_idle)
+        await self.until(lambda: len(self.screen.messages) > num_before and self.is_idle)
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Waits for what the screen will show in a moment."""

@@ -43,10 +43,6 @@ class ChatActions(MessageActions, PromptActions):
         self.notify("This chat is kept in memory only, until the program ends.")
         self.show_title()
 
-    def show_title(self) -> None:
-        """Draws the top line."""
-        raise NotImplementedError
-
     @on(ChatChosen)
     async def choose_chat(self, event: ChatChosen) -> None:
         await self.open_chat(event.chat_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import work
 from textual.app import ComposeResult
@@ -10,6 +10,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.events import Resize
 from textual.widgets import Footer
+from textual.worker import Worker, WorkerState
 
 from paged_chat.app.chat_events import ChatChanged, ChatsChanged, EngineStatus
 from paged_chat.app.chats import UNTITLED, MessageTree
@@ -17,6 +18,7 @@ from paged_chat.app.errors import ChatNotFound, PagedChatError
 
 from ..actions import screen_bindings
 from ..notices import show_error, with_notices
+from ..palette import ActionProvider, ChatProvider
 from ..widgets.cache_panel import CachePanel
 from ..widgets.chat_list import ChatList
 from ..widgets.completions import Completions
@@ -40,6 +42,7 @@ class ChatScreen(ChatActions):
     """Shows what the service tells; what people do is in the actions it inherits."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*screen_bindings()]
+    COMMANDS: ClassVar[set[Any]] = {ActionProvider, ChatProvider}
     AUTO_FOCUS = "#prompt"
 
     def __init__(self) -> None:
@@ -97,6 +100,11 @@ class ChatScreen(ChatActions):
                     self.call_later(self.open_chat, None)
                 else:
                     await self._read_chat(chat_id)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """A fault of ours in the background: told, for nobody waits for its result."""
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            show_error(self, event.worker.error)
 
     # What is shown
 

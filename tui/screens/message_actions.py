@@ -46,9 +46,6 @@ class MessageActions(ServiceScreen):
             raise NothingToDo("there is no message of yours yet: write one in the prompt")
         self.begin_edit(message.id, message.text)
 
-    def begin_edit(self, message_id: int, text: str) -> None:
-        raise NotImplementedError
-
     @with_notices
     def action_continue_reply(self) -> None:
         message = self.message_in_focus("assistant")
@@ -95,10 +92,6 @@ class MessageActions(ServiceScreen):
                 raise NothingToDo(f"this message has one version: {key_of(self, 'retry')} writes another")
             self.compared_id = message.id
         await self.show_rows()
-
-    async def show_rows(self) -> None:
-        """Draws the path anew."""
-        raise NotImplementedError
 
     @with_notices
     def action_pick(self) -> None:

@@ -57,10 +57,6 @@ class PromptActions(ServiceScreen):
         self.compared_id = turn.replies[0].id if len(turn.replies) > 1 else None
         await self.conversation.show_end()
 
-    async def run_command(self, call: slash_commands.Call) -> None:
-        """Runs a command with what stands behind it."""
-        raise NotImplementedError
-
     # Editing
 
     def begin_edit(self, message_id: int, text: str) -> None:

@@ -11,6 +11,7 @@ from paged_chat.app.chat_events import EngineStatus
 from paged_chat.app.chats import Chat, Message, MessageRole, MessageTree
 
 from ..key_names import key_of
+from ..slash_commands import Call
 from ..widgets.conversation import Conversation
 from ..widgets.message_view import MessageView
 from ..widgets.prompt import Prompt
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ServiceScreen(Screen[None]):
-    """State of the chat screen, and what several kinds of actions need.
+    """State of the chat screen, and what several kinds of actions need; the methods that raise here are theirs.
 
     chat: as it was read last; None while a new one has nothing in it yet and isn't stored.
     compared_id: the message whose versions stand side by side.
@@ -89,6 +90,22 @@ class ServiceScreen(Screen[None]):
 
     async def open_chat(self, chat_id: str | None) -> None:
         """Shows another chat; None is a new one."""
+        raise NotImplementedError
+
+    def begin_edit(self, message_id: int, text: str) -> None:
+        """Puts a message into the prompt; sending it makes a new version."""
+        raise NotImplementedError
+
+    async def run_command(self, call: Call) -> None:
+        """Runs a command of the prompt with what stands behind it."""
+        raise NotImplementedError
+
+    async def show_rows(self) -> None:
+        """Draws the path anew."""
+        raise NotImplementedError
+
+    def show_title(self) -> None:
+        """Draws the top line."""
         raise NotImplementedError
 
     def remember_deletion(self, words: str, restore: Callable[[], Any]) -> None:

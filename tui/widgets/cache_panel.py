@@ -12,6 +12,7 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
+from textual.worker import Worker, WorkerState
 
 from paged_chat.app.block_note import BlockNote, read_block
 from paged_chat.app.block_view import BlockState, PoolFollower, PoolView, read_pool
@@ -19,6 +20,7 @@ from paged_chat.app.errors import PagedChatError
 from paged_chat.app.service import ChatService
 
 from ..messages import BlockPointed
+from ..notices import show_error
 from .pool_map import PoolMap
 
 BUSY_S = 0.2  # between two looks while something happens
@@ -70,6 +72,11 @@ class CachePanel(Vertical):
                 if self._pointed_id is not None and self.query_one(PoolMap).has_focus:
                     await self._show_block(service, self._pointed_id)
             await asyncio.sleep(BUSY_S if is_busy else IDLE_S / 2)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """A fault of ours in the background: told, for nobody waits for its result."""
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            show_error(self, event.worker.error)
 
     @on(BlockPointed)
     def point_at(self, event: BlockPointed) -> None:

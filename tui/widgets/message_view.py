@@ -42,7 +42,7 @@ class MessageView(Horizontal, can_focus=True):
                 yield LongText(self.message.text)
             else:
                 with Collapsible(title="thinking", collapsed=True, classes="thinking"):
-                    yield Static(self._thought.thinking, markup=False)
+                    yield Static(self._thought.thinking, classes="thought", markup=False)
                 yield ReplyMarkdown(self._thought.answer)
             yield self._foot
 
@@ -109,8 +109,7 @@ class MessageView(Horizontal, can_focus=True):
 
     # Inside
 
-    def _on_focus(self, event: Focus) -> None:
-        super()._on_focus(event)
+    def on_focus(self, event: Focus) -> None:
         self.post_message(MessageSelected(self.message.id))
 
     def on_click(self, event: Click) -> None:
@@ -120,7 +119,7 @@ class MessageView(Horizontal, can_focus=True):
         for fold in self.query(Collapsible):
             fold.display = bool(thought.thinking)
             fold.title = "thinking…" if thought.is_open else "thinking"
-            fold.query_one(Static).update(thought.thinking)
+            fold.query_one(".thought", Static).update(thought.thinking)
 
     def _open_stream(self) -> MarkdownStream:
         if self._stream is None:

@@ -110,11 +110,10 @@ class Prompt(TextArea):
 
     # What comes in
 
-    async def _on_paste(self, event: events.Paste) -> None:
+    def on_paste(self, event: events.Paste) -> None:
         num_lines = event.text.count("\n") + 1
         if len(event.text) <= MAX_PASTE_CHARACTERS and num_lines <= MAX_PASTE_LINES:
-            await super()._on_paste(event)
-            return
+            return  # the text area's own handler comes next
         event.stop()
         event.prevent_default()
         word = f"[pasted {len(self.pastes) + 1}: {num_lines:,} {'line' if num_lines == 1 else 'lines'}]"

@@ -15,7 +15,7 @@ from paged_chat.app.chats import Message
 from ..messages import MessageSelected
 from .message_view import MessageView
 
-MIN_COLUMN_WIDTH = 30
+MIN_COLUMN_WIDTH = 26
 
 
 class ReplyGroup(Vertical):

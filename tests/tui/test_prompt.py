@@ -1,0 +1,106 @@
+"""The prompt: lines, history, pastes, files, commands, and what sending would cost."""
+
+from textual import events
+
+from paged_chat.tui.widgets.completions import Completions
+from paged_chat.tui.widgets.meter import Meter
+from terminal import open_terminal
+
+
+def meter_of(terminal):
+    return " ".join(str(terminal.screen.query_one(Meter).render()).split())
+
+
+def offered(terminal):
+    completions = terminal.screen.query_one(Completions)
+    return [option.id for option in completions.options] if completions.is_open else []
+
+
+async def test_lines_are_broken_without_sending(desk):
+    async with open_terminal(desk) as terminal:
+        for key in ("shift+enter", "alt+enter", "ctrl+j"):
+            await terminal.keys("a", key)
+        assert terminal.prompt.text == "a\na\na\n"
+        assert terminal.texts == []
+
+
+async def test_history_is_walked_at_the_edges_and_keeps_what_was_begun(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.send("one")
+        await terminal.send("two")
+        await terminal.write("begun")
+        await terminal.keys("up")
+        assert terminal.prompt.text == "two"
+        await terminal.keys("up", "up", "up")
+        assert terminal.prompt.text == "one"
+        await terminal.keys("down", "down", "down")
+        assert terminal.prompt.text == "begun"
+
+
+async def test_a_long_paste_stands_as_one_word_is_counted_and_sent_whole(desk):
+    pasted = "\n".join(f"line {i}" for i in range(40))
+    async with open_terminal(desk) as terminal:
+        await terminal.write("sum up: ")
+        terminal.prompt.post_message(events.Paste(pasted))
+        await terminal.until(lambda: terminal.prompt.text == "sum up: [pasted 1: 40 lines]")
+        await terminal.until(lambda: "pasted 1: 40 lines: 309 tokens" in meter_of(terminal))
+        await terminal.send("")
+        assert terminal.path[0].text == f"sum up: {pasted}"
+
+
+async def test_a_short_paste_is_text(desk):
+    async with open_terminal(desk) as terminal:
+        terminal.prompt.post_message(events.Paste("short\ntext"))
+        await terminal.until(lambda: terminal.prompt.text == "short\ntext")
+
+
+async def test_a_file_is_completed_counted_and_attached(desk, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "poem.txt").write_text("roses")
+    async with open_terminal(desk) as terminal:
+        await terminal.write("praise @po")
+        assert offered(terminal) == ["@poem.txt"]
+        await terminal.keys("tab")
+        assert terminal.prompt.text == "praise @poem.txt "
+        await terminal.until(lambda: "poem.txt: 5 tokens" in meter_of(terminal))
+        await terminal.send("")
+        assert terminal.path[0].text == "File poem.txt:\n```\nroses\n```\n\npraise @poem.txt "
+
+
+async def test_commands_are_completed_and_run(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.write("/see")
+        assert offered(terminal) == ["/seed"]
+        await terminal.keys("enter")
+        assert terminal.prompt.text == "/seed "
+        await terminal.write("7")
+        await terminal.keys("enter")
+        assert terminal.screen.chat.sampling.seed == 7
+        assert terminal.prompt.text == ""
+        await terminal.write("/t")
+        await terminal.keys("down", "escape")
+        assert offered(terminal) == []
+        assert terminal.prompt.text == "/t"
+
+
+async def test_a_wrong_command_is_a_notice_and_stays_to_be_mended(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.write("/halp")
+        await terminal.keys("enter")
+        assert "there is no command /halp" in terminal.notices[-1]
+        assert terminal.prompt.text == "/halp"
+        await terminal.write("")
+        terminal.prompt.load_text("/temp 1000")
+        await terminal.keys("enter")
+        assert terminal.notices[-1] == "temperature must be at least 0 and at most 100, not 1000.0"
+
+
+async def test_the_cost_of_sending_is_known_before(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.write("new")
+        await terminal.until(lambda: meter_of(terminal).endswith("3 tokens"))
+        terminal.prompt.load_text("")
+        await terminal.send("question", "an answer that is long enough for a block")
+        await terminal.write("more")
+        await terminal.until(lambda: "reuses 4 blocks, computes" in meter_of(terminal))
+        assert meter_of(terminal).endswith("/ 4,096")

@@ -1,0 +1,71 @@
+"""What is a command and what is a message."""
+
+import pytest
+
+from paged_chat.tui.actions import BY_NAME
+from paged_chat.tui.slash_commands import (
+    COMMANDS,
+    UnknownCommand,
+    completions,
+    message_text,
+    parse,
+    setting_value,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "argument"),
+    [
+        ("/help", "help", ""),
+        ("/system Answer in one word.", "system", "Answer in one word."),
+        ("/system two\nlines", "system", "two\nlines"),
+        ("/TEMP 0.5", "temp", "0.5"),
+    ],
+)
+def test_commands(text, name, argument):
+    call = parse(text)
+    assert (call.command.name, call.argument) == (name, argument)
+
+
+@pytest.mark.parametrize("text", ["hello", "", "/", "//help me", "/etc/hosts is a file", "a /help", "/ 2"])
+def test_messages(text):
+    assert parse(text) is None
+
+
+def test_a_doubled_slash_sends_one():
+    assert message_text("//help me") == "/help me"
+    assert message_text("help //me") == "help //me"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("/halp", "there is no command /halp"), ("/help me", "/help takes nothing behind it")],
+)
+def test_what_can_not_be_meant_is_said(text, reason):
+    with pytest.raises(UnknownCommand, match=reason):
+        parse(text)
+
+
+def test_completion_offers_what_begins_so():
+    assert [command.name for command in completions("/te")] == ["temporary", "temp"]
+    assert len(completions("/")) == len(COMMANDS)
+    assert completions("/temp 0") == []
+    assert completions("te") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "value"),
+    [("temperature", "0,7", 0.7), ("n", "4", 4), ("seed", "-", None), ("max_tokens", "off", None), ("top_p", "1", 1.0)],
+)
+def test_values(name, argument, value):
+    assert setting_value(name, argument) == value
+
+
+@pytest.mark.parametrize(("name", "argument"), [("n", "four"), ("temperature", "warm"), ("n", "-"), ("seed", "1.5")])
+def test_what_is_no_number_is_refused(name, argument):
+    with pytest.raises(UnknownCommand, match="number"):
+        setting_value(name, argument)
+
+
+def test_every_action_of_a_command_exists():
+    assert [command.name for command in COMMANDS if command.action and command.action not in BY_NAME] == []
