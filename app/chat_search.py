@@ -21,12 +21,11 @@ MAX_QUERY_LENGTH = 1000
 MAX_WORDS = 32
 # The index knows texts by their runs of three characters.
 TRIGRAM = 3
-# One or two characters that are common are found at once among the newest messages; for rare ones the index is asked.
-NUM_NEWEST = 2000
+# From so many places on, one or two characters are common.
+MANY_PLACES = 10_000
 SNIPPET_BEFORE, SNIPPET_AFTER = 40, 120
 LAST_CHARACTER = chr(0x10FFFF)
 
-_MESSAGE_COLUMNS = "messages.chat_id AS chat_id, messages.id AS message_id, messages.text AS text"
 _IS_FOUND = """
     messages.status <> 'draft' AND messages.deleted_by IS NULL AND chats.deleted_by IS NULL AND chats.user = :user
 """
@@ -57,6 +56,16 @@ class Word:
     def is_indexed(self) -> bool:
         """Whether the index can look for it; otherwise each text is looked at."""
         return all(len(form) >= TRIGRAM for form in self.forms)
+
+    def trigrams_between(self, name: str) -> tuple[str, dict[str, str]]:
+        """The condition on `term` for trigrams that begin with the word, and its values, whose names begin with `name`.
+
+        A word of one or two characters is always the beginning of one: two line feeds stand after each text.
+        """
+        begins = [form.lower()[:TRIGRAM] for form in self.forms]
+        bounds = {f"{name}_{place}_from": begin for place, begin in enumerate(begins)}
+        bounds |= {f"{name}_{place}_to": begin + LAST_CHARACTER for place, begin in enumerate(begins)}
+        return " OR ".join(f"term BETWEEN :{name}_{i}_from AND :{name}_{i}_to" for i in range(len(begins))), bounds
 
     @property
     def match_expression(self) -> str:
@@ -133,40 +142,34 @@ def _titles(connection: Connection, query: Query, user: str) -> Iterator[Row]:
 
 def _messages(connection: Connection, query: Query, user: str) -> Iterator[Row]:
     """Messages that may hold the query, the newest first."""
-    values: dict[str, str | int | None] = {"user": user, "expression": query.match_expression}
+    values: dict[str, str | None] = {"user": user, "expression": query.match_expression}
+    source, order, conditions = "messages", "messages.id", [_IS_FOUND]
     if query.match_expression is not None:
-        yield from connection.execute(
-            f"""
-            SELECT {_MESSAGE_COLUMNS} FROM message_search
-                CROSS JOIN messages ON messages.id = message_search.rowid CROSS JOIN chats ON chats.id = chat_id
-            WHERE message_search MATCH :expression AND {_IS_FOUND} ORDER BY message_search.rowid DESC
-            """,
-            values,
-        )
-        return
-    newest = connection.execute(
+        source = "message_search CROSS JOIN messages ON messages.id = message_search.rowid"
+        order = "message_search.rowid"
+        conditions.append("message_search MATCH :expression")
+    for number, word in enumerate(query.words):
+        if not word.is_indexed and not _is_common(connection, word):
+            condition, bounds = word.trigrams_between(f"word{number}")
+            conditions.append(f"messages.id IN (SELECT doc FROM message_trigrams WHERE {condition})")
+            values |= bounds
+    yield from connection.execute(
         f"""
-        SELECT {_MESSAGE_COLUMNS} FROM messages CROSS JOIN chats ON chats.id = chat_id
-        WHERE {_IS_FOUND} ORDER BY messages.id DESC LIMIT {NUM_NEWEST}
+        SELECT messages.chat_id AS chat_id, messages.id AS message_id, messages.text AS text
+        FROM {source} CROSS JOIN chats ON chats.id = messages.chat_id
+        WHERE {" AND ".join(conditions)} ORDER BY {order} DESC
         """,
         values,
-    ).fetchall()
-    yield from newest
-    if len(newest) == NUM_NEWEST:
-        # The longest word is likely to be the rarest.
-        rarest = max(query.words, key=lambda word: len(word.forms[0]))
-        begins = [form.lower()[:TRIGRAM] for form in rarest.forms]
-        ranges = " OR ".join(f"term BETWEEN :begin{i} AND :begin{i} || :last" for i in range(len(begins)))
-        yield from connection.execute(
-            f"""
-            SELECT {_MESSAGE_COLUMNS} FROM messages CROSS JOIN chats ON chats.id = chat_id
-            WHERE messages.id < :oldest AND messages.id IN (SELECT doc FROM message_trigrams WHERE {ranges})
-                AND {_IS_FOUND} ORDER BY messages.id DESC
-            """,
-            values
-            | {"oldest": newest[-1]["message_id"], "last": LAST_CHARACTER}
-            | {f"begin{i}": begin for i, begin in enumerate(begins)},
-        )
+    )
+
+
+def _is_common(connection: Connection, word: Word) -> bool:
+    """Whether a short word stands in so many places that looking at messages one by one soon finds some."""
+    condition, bounds = word.trigrams_between("word")
+    (num_places,) = connection.execute(
+        f"SELECT count(*) FROM (SELECT 1 FROM message_trigrams WHERE {condition} LIMIT {MANY_PLACES})", bounds
+    ).fetchone()
+    return bool(num_places == MANY_PLACES)
 
 
 def _word(written: str) -> Word:

@@ -180,10 +180,11 @@ def test_a_query_of_any_length_is_answered(store):
     assert found(store, " ".join(map(str, range(10_000)))) == []
 
 
+@pytest.mark.parametrize("many_places", [1, 4, 10_000])
 @pytest.mark.parametrize("query", ["zu", "Z", "ユ", "zu ab", "z u"])
-def test_rare_short_words_are_found_behind_many_newer_messages(store, monkeypatch, query):
-    """Beyond the newest messages the index is asked, which knows the beginnings of trigrams."""
-    monkeypatch.setattr(chat_search, "NUM_NEWEST", 3)
+def test_one_or_two_characters_are_found_whether_rare_or_common(store, monkeypatch, query, many_places):
+    """For rare ones the index is asked, by the beginnings of trigrams; for common ones each message is looked at."""
+    monkeypatch.setattr(chat_search, "MANY_PLACES", many_places)
     wanted = [say(store, text) for text in ("ab Zu", "xyzU ab ユ", "ユzu ab")]
     say(store, "ab")
     for _ in range(5):
@@ -197,12 +198,16 @@ words = st.text(st.sampled_from("abAé日本\"*%'-(:^ \n"), max_size=6)
 
 
 @settings(max_examples=300)
-@given(texts=st.lists(words, min_size=1, max_size=4), query=st.text(max_size=8) | words, num_newest=st.integers(1, 3))
-@example(texts=["\0"], query="\0", num_newest=1)
-@example(texts=["a"], query='"a', num_newest=1)
-def test_a_search_finds_what_holds_every_word(texts, query, num_newest):
+@given(
+    texts=st.lists(words, min_size=1, max_size=4),
+    query=st.text(max_size=8) | words,
+    many_places=st.sampled_from([1, 3, 10_000]),
+)
+@example(texts=["\0"], query="\0", many_places=1)
+@example(texts=["a"], query='"a', many_places=1)
+def test_a_search_finds_what_holds_every_word(texts, query, many_places):
     with pytest.MonkeyPatch.context() as patch, Store(":memory:") as store:
-        patch.setattr(chat_search, "NUM_NEWEST", num_newest)
+        patch.setattr(chat_search, "MANY_PLACES", many_places)
         by_id = {say(store, text): text.replace("\0", "\ufffd") for text in texts}
         wanted = unicodedata.normalize("NFC", query.replace("\0", "\ufffd")).lower().split()
         expected = [
