@@ -133,6 +133,7 @@ def measure(store: Store, texts: Texts) -> None:
             )
         ),
     )
+    store.delete_chat(chat.id)  # a database that is kept stays as it was made
 
 
 def run(folder: Path, num_chats: int, num_messages: int) -> None:
