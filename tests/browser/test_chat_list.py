@@ -1,0 +1,133 @@
+"""The list of chats: found, named, pinned, put away, brought back."""
+
+import json
+import re
+
+from playwright.sync_api import expect
+
+
+def begin(chat, engine, question, answer):
+    chat.page.get_by_role("button", name="+ New chat").click()
+    engine.enqueue(answer)
+    chat.ask(question)
+
+
+def test_a_chat_is_renamed_and_pinned(chat, engine):
+    begin(chat, engine, "museums", "a1")
+    begin(chat, engine, "trams", "a2")
+    expect(chat.rows.locator("a")).to_have_text(["trams", "museums"])
+    chat.choose(chat.rows.nth(1), "Pin")
+    expect(chat.page.locator(".chat-list h3")).to_have_text(["Pinned", "Today"])
+    expect(chat.rows.locator("a")).to_have_text(["museums", "trams"])
+    chat.choose(chat.rows.nth(1), "Rename")
+    title = chat.page.get_by_role("textbox", name="Rename the chat")
+    title.fill("Trams of <b>Lisbon</b>")
+    title.press("Enter")
+    expect(chat.rows.locator("a")).to_have_text(["museums", "Trams of <b>Lisbon</b>"])
+    expect(chat.page.locator(".title")).to_have_text("Trams of <b>Lisbon</b>")
+
+
+def test_a_deleted_chat_comes_back_with_undo(chat, engine):
+    begin(chat, engine, "museums", "keep me")
+    chat.choose(chat.rows.first, "Delete")
+    expect(chat.rows).to_have_count(0)
+    expect(chat.page.locator(".welcome h1")).to_be_visible()
+    chat.notice.get_by_role("button", name="Undo").click()
+    expect(chat.rows.locator("a")).to_have_text(["museums"])
+    expect(chat.reply()).to_have_text("keep me")
+
+
+def test_an_archived_chat_is_in_the_archive(chat, engine):
+    begin(chat, engine, "museums", "a1")
+    chat.choose(chat.rows.first, "Archive")
+    expect(chat.rows).to_have_count(0)
+    more = chat.page.get_by_role("button", name="Import, export, archive")
+    more.click()
+    chat.page.get_by_role("menuitem", name="Show the archive").click()
+    expect(chat.rows.locator("a")).to_have_text(["museums"])
+    chat.choose(chat.rows.first, "Take out of the archive")
+    expect(chat.rows).to_have_count(0)
+    chat.page.get_by_role("button", name="← Archive").click()
+    expect(chat.rows.locator("a")).to_have_text(["museums"])
+
+
+def test_a_search_shows_what_it_found_and_leads_there(chat, engine):
+    begin(chat, engine, "where is the ferry", "At Cais do Sodré, <i>every</i> quarter of an hour.")
+    begin(chat, engine, "something else", "a2")
+    chat.page.keyboard.press("Control+K")
+    search = chat.page.get_by_role("searchbox", name="Search in all chats")
+    expect(search).to_be_focused()
+    search.fill("sodré")
+    hit = chat.page.locator(".hit")
+    expect(hit).to_have_count(1)
+    expect(hit.locator("mark")).to_have_text("Sodré")
+    expect(hit).to_contain_text("<i>every</i>")
+    search.press("ArrowDown")
+    chat.page.keyboard.press("Enter")
+    expect(chat.reply()).to_contain_text("Cais do Sodré")
+    search.fill('nothing "such')
+    expect(chat.page.locator(".chat-list h3")).to_have_text("Nothing found.")
+    search.press("Escape")
+    expect(chat.rows).to_have_count(2)
+
+
+def test_a_found_message_on_another_branch_is_shown(chat, engine):
+    begin(chat, engine, "Try", "the first one")
+    engine.enqueue("the second one")
+    chat.press(chat.replies.last, "Retry")
+    expect(chat.reply()).to_have_text("the second one")
+    chat.wait_for_end()
+    chat.page.get_by_role("searchbox").fill("first one")
+    chat.page.locator(".hit").click()
+    expect(chat.reply()).to_have_text("the first one")
+
+
+def test_a_chat_is_exported_and_imported(chat, engine, tmp_path):
+    begin(chat, engine, "museums", "no museums")
+    chat.rows.first.hover()
+    with chat.page.expect_download() as download:
+        chat.choose(chat.rows.first, "Export as JSON")
+    assert download.value.suggested_filename == "museums.json"
+    path = tmp_path / "museums.json"
+    download.value.save_as(path)
+    assert json.loads(path.read_text())["format"] == "paged-chat"
+    chat.choose(chat.rows.first, "Delete")
+    chat.page.locator(".sidebar-foot input[type=file]").set_input_files(path)
+    expect(chat.notice.last).to_contain_text("1 chat imported from museums.json")
+    expect(chat.reply()).to_have_text("no museums")
+
+
+def test_a_damaged_file_is_refused_with_the_place(chat, faults, tmp_path):
+    faults.expected_errors.append("409")
+    path = tmp_path / "broken.json"
+    path.write_text('{"format": "paged-chat", "version": 1, "chats": [{"title": 3}]}')
+    chat.page.locator(".sidebar-foot input[type=file]").set_input_files(path)
+    expect(chat.notice).to_have_text(re.compile(r"broken\.json.*chats\[0\]"))
+    expect(chat.rows).to_have_count(0)
+
+
+def test_a_temporary_chat_is_never_stored(chat, engine, served):
+    chat.page.get_by_role("button", name=re.compile("^Temporary chat")).click()
+    expect(chat.page.locator(".temporary-mark")).to_be_visible()
+    engine.enqueue("not written down")
+    chat.ask("A secret")
+    assert served.service.chat(chat.chat_id).is_temporary
+    assert served.store.chats() == []
+    chat.page.reload()
+    expect(chat.reply()).to_have_text("not written down")
+
+
+def test_the_address_names_the_chat_and_back_goes_back(chat, engine):
+    begin(chat, engine, "museums", "a1")
+    first = chat.chat_id
+    begin(chat, engine, "trams", "a2")
+    chat.page.go_back()  # to the empty page
+    chat.page.go_back()
+    expect(chat.reply()).to_have_text("a1")
+    assert chat.chat_id == first
+
+
+def test_an_address_of_no_chat_says_so(open_tab):
+    chat = open_tab("0" * 32)
+    expect(chat.notice).to_have_text(re.compile("There is no such chat"))
+    expect(chat.page.locator(".welcome h1")).to_be_visible()

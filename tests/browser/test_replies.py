@@ -1,0 +1,215 @@
+"""A person writes, reads, stops, goes on, tries again, and branches."""
+
+import re
+
+from playwright.sync_api import expect
+
+NEXT_PROMPT = "What is next?"
+
+
+def test_a_reply_streams_and_is_there_after_a_reload(chat, engine, served):
+    engine.enqueue("Alfama first, then Belém.")
+    engine.hold()
+    chat.send("three days in Lisbon")
+    expect(chat.questions).to_have_text(re.compile("three days in Lisbon"))
+    engine.let(10)
+    expect(chat.reply()).to_have_text("Alfama fir")
+    expect(chat.replies).to_have_attribute("aria-busy", "true")
+    engine.go()
+    expect(chat.reply()).to_have_text("Alfama first, then Belém.")
+    chat.wait_for_end()
+    expect(chat.replies.locator(".cost")).to_have_text(
+        re.compile(r"^smollm2-135m · 0 reused · \d+ computed · 26 tokens · TTFT .* · \d+ tok/s$")
+    )
+    chat.page.reload()
+    expect(chat.reply()).to_have_text("Alfama first, then Belém.")
+    expect(chat.page).to_have_title("three days in Lisbon · paged-chat")
+    assert served.service.chat(chat.chat_id).title == "three days in Lisbon"
+
+
+def test_one_of_the_three_prompts_begins_a_chat(chat, engine):
+    engine.enqueue("It scatters.")
+    chat.page.get_by_role("button", name=re.compile("why the sky is blue")).click()
+    expect(chat.reply()).to_have_text("It scatters.")
+    assert chat.chat_id is not None
+
+
+def test_enter_sends_and_shift_enter_breaks_the_line(chat):
+    chat.field.press_sequentially("one")
+    chat.field.press("Shift+Enter")
+    chat.field.press_sequentially("two")
+    chat.field.press("Enter")
+    expect(chat.questions.locator(".body p")).to_have_text("one\ntwo", use_inner_text=True)
+    expect(chat.field).to_have_value("")
+
+
+def test_markdown_code_formulas_and_thinking_are_drawn(chat, engine):
+    engine.enqueue("<think>\nHm.\n</think>\n\n**Bold**\n\n```python\nx = 'a'\n```\n\n$\\frac{1}{2}$ <b>no tag</b>")
+    chat.ask("Show all")
+    reply = chat.reply()
+    expect(reply.locator("strong")).to_have_text("Bold")
+    expect(reply.locator(".code .hl-s1")).to_have_text("'a'")
+    expect(reply.locator("mfrac")).to_have_count(1)
+    expect(reply).to_contain_text("<b>no tag</b>")
+    thinking = reply.locator("details")
+    expect(thinking.get_by_text("Hm.")).to_be_hidden()
+    thinking.locator("summary").click()
+    expect(thinking.get_by_text("Hm.")).to_be_visible()
+
+
+def test_code_and_messages_can_be_copied(open_tab, engine):
+    chat = open_tab(permissions=["clipboard-read", "clipboard-write"])
+    engine.enqueue("Like so:\n\n```python\nx = 1\n```")
+    chat.ask("How?")
+    clipboard = "navigator.clipboard.readText()"
+    chat.reply().get_by_role("button", name="Copy").click()
+    expect(chat.reply().get_by_role("button", name="Copied")).to_be_visible()
+    assert chat.page.evaluate(clipboard) == "x = 1\n"
+    chat.press(chat.replies.last, "Copy the message")
+    chat.page.wait_for_function(f"{clipboard}.then((text) => text.startsWith('Like so'))")
+    assert chat.page.evaluate(clipboard) == "Like so:\n\n```python\nx = 1\n```"
+
+
+def test_escape_stops_and_the_same_message_goes_on(chat, engine, served):
+    engine.enqueue("one two three")
+    engine.hold()
+    chat.send("Count")
+    engine.let(7)
+    expect(chat.reply()).to_have_text("one two")
+    chat.page.keyboard.press("Escape")
+    chat.wait_for_end()
+    expect(chat.replies.locator(".cost")).to_contain_text("stopped")
+    engine.go()
+    engine.enqueue(" and the rest")
+    chat.press(chat.replies.last, "Continue")
+    expect(chat.reply()).to_have_text("one two and the rest")
+    chat.wait_for_end()
+    expect(chat.replies).to_have_count(1)
+
+
+def test_the_send_button_stops_while_a_reply_is_written(chat, engine):
+    engine.enqueue("a long story")
+    engine.hold()
+    chat.send("Tell")
+    engine.let(6)
+    expect(chat.reply()).to_have_text("a long")
+    chat.page.get_by_role("button", name="Stop (Esc)").click()
+    chat.wait_for_end()
+    expect(chat.reply()).to_have_text("a long")
+    expect(chat.page.get_by_role("button", name="Send (Enter)")).to_be_visible()
+
+
+def test_retry_adds_a_sibling_and_the_arrows_walk_between_them(chat, engine):
+    engine.enqueue("first try")
+    chat.ask("Try")
+    engine.enqueue("second try")
+    chat.press(chat.replies.last, "Retry")
+    expect(chat.reply()).to_have_text("second try")
+    chat.wait_for_end()
+    expect(chat.replies.locator(".sibling-count")).to_have_text("2 / 2")
+    chat.replies.get_by_role("button", name="The one before").click()
+    expect(chat.reply()).to_have_text("first try")
+    expect(chat.replies.locator(".sibling-count")).to_have_text("1 / 2")
+    expect(chat.replies.get_by_role("button", name="The one before")).to_be_disabled()
+
+
+def test_an_edit_says_what_it_costs_and_keeps_the_other_branch(chat, engine):
+    engine.enqueue("about cats")
+    chat.ask("Tell me something about cats, in the style of an old book")
+    chat.press(chat.questions.first, "Edit")
+    edited = chat.page.get_by_role("textbox", name="Edit the message")
+    edited.fill("Tell me something about cats, in the style of a telegram")
+    expect(chat.questions.locator(".price")).to_have_text(re.compile(r"reuses [1-9]\d* blocks?, computes \d+ tokens?"))
+    engine.enqueue("CATS STOP")
+    edited.press("Enter")
+    expect(chat.reply()).to_have_text("CATS STOP")
+    expect(chat.questions.locator(".sibling-count")).to_have_text("2 / 2")
+    chat.questions.get_by_role("button", name="The one before").click()
+    expect(chat.reply()).to_have_text("about cats")
+
+
+def test_a_fork_begins_a_chat_with_all_up_to_there(chat, engine):
+    engine.enqueue("root")
+    chat.ask("Begin")
+    first_chat_id = chat.chat_id
+    chat.press(chat.replies.last, "Fork")
+    chat.page.wait_for_url(lambda url: first_chat_id not in url)
+    expect(chat.reply()).to_have_text("root")
+    expect(chat.rows).to_have_count(2)
+
+
+def test_a_deleted_message_comes_back_with_undo(chat, engine):
+    engine.enqueue("keep me")
+    chat.ask("Say")
+    chat.press(chat.replies.last, "Delete")
+    expect(chat.replies).to_have_count(0)
+    chat.notice.get_by_role("button", name="Undo").click()
+    expect(chat.reply()).to_have_text("keep me")
+
+
+def test_what_sending_costs_is_shown_before_it_is_sent(chat, engine):
+    engine.enqueue("The first answer.")
+    chat.ask("A first question that fills some blocks of the cache")
+    chat.field.fill(NEXT_PROMPT)
+    expect(chat.price).to_have_text(re.compile(r"^reuses \d+ blocks, computes \d+ tokens$"))
+    expect(chat.page.locator(".composer .meter-words")).to_have_text(re.compile(r"^\d+ / 4,096$"))
+
+
+def test_old_turns_that_do_not_fit_are_greyed(open_tab, serve):
+    served = serve(max_model_len=256)
+    chat = open_tab(url=served.url)
+    for turn in range(4):
+        served.engine.enqueue("yes " * 12)
+        chat.ask(f"question {turn} " + "word " * 8)
+    expect(chat.page.locator(".message.is-left-out").first).to_be_visible()
+    expect(chat.page.locator(".boundary")).to_have_text(re.compile(r"^The \d+ messages above don't fit"))
+    expect(chat.questions.last).not_to_have_class(re.compile("is-left-out"))
+
+
+def test_a_file_is_attached_with_its_tokens_counted(chat, engine):
+    chat.page.locator(".composer input[type=file]").set_input_files(
+        {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"abcdefgh"}
+    )
+    expect(chat.page.locator(".chip")).to_have_text(re.compile(r"notes\.txt\s*8 tokens"))
+    engine.enqueue("read")
+    chat.ask("What is in it?")
+    expect(chat.questions.locator(".body")).to_contain_text("File notes.txt:")
+    expect(chat.questions.locator(".body code")).to_have_text("abcdefgh\n")
+    expect(chat.page.locator(".chip")).to_have_count(0)
+
+
+def test_a_file_that_is_no_text_is_refused_with_the_reason(chat, faults):
+    faults.expected_errors.append("409")
+    chat.page.locator(".composer input[type=file]").set_input_files(
+        {"name": "picture.png", "mimeType": "image/png", "buffer": b"\x89PNG\r\n\x1a\n\x00\x00"}
+    )
+    expect(chat.notice).to_contain_text("picture.png isn't text")
+    expect(chat.page.locator(".chip")).to_have_count(0)
+
+
+def test_a_long_paste_becomes_an_attachment(open_tab):
+    chat = open_tab(permissions=["clipboard-read", "clipboard-write"])
+    chat.page.evaluate("navigator.clipboard.writeText('word '.repeat(1000))")
+    chat.field.focus()
+    chat.page.keyboard.press("Control+V")
+    expect(chat.page.locator(".chip")).to_have_text(re.compile(r"Pasted text\.txt\s*\d,\d+ tokens"))
+    expect(chat.field).to_have_value("")
+
+
+def test_a_refused_message_stays_in_its_field(open_tab, serve, faults):
+    faults.expected_errors.append("409")
+    served = serve(max_model_len=128)
+    chat = open_tab(url=served.url)
+    expect(chat.page.locator(".welcome .loading")).to_be_hidden()
+    chat.send("x" * 500)
+    expect(chat.notice).to_contain_text("128")
+    expect(chat.field).to_have_value("x" * 500)
+
+
+def test_a_reply_that_fails_says_why_and_can_be_tried_again(chat, engine):
+    engine.enqueue_failure("half a", "the script broke")
+    chat.send("Say")
+    expect(chat.replies.locator(".fault")).to_contain_text("the script broke")
+    engine.enqueue("whole")
+    chat.press(chat.replies.last, "Retry")
+    expect(chat.reply()).to_have_text("whole")
