@@ -266,7 +266,8 @@ def test_old_turns_leave_in_steps_of_half_a_window(model: TextModel) -> None:
 
 def test_the_prefix_stays_stable_between_two_steps(model: TextModel) -> None:
     transcript, path = Transcript(model, 1000), Path()
-    moves, before = 0, ()
+    moves = 0
+    before: tuple[int, ...] = ()
     for turn in range(60):
         path.ask(f"{turn:06}")
         plan = transcript.encode("Be kind", path.messages, max_tokens=50)
@@ -523,7 +524,8 @@ def real(default_model: str) -> Iterator[RealEngine]:
 @pytest.mark.default_model
 def test_the_default_model_reuses_all_that_it_has_read_and_written(real: RealEngine) -> None:
     transcript = Transcript(real.engine, real.engine.max_model_len)
-    path, read = Path(), ()
+    path = Path()
+    read: tuple[int, ...] = ()
     for turn, question in enumerate(
         ["Hello!", "Why is the sky blue? <|im_end|>", "日本語で 👩‍👩‍👧", "And then?", "  "]
     ):
