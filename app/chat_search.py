@@ -62,7 +62,7 @@ class Word:
 
         A word of one or two characters is always the beginning of one: two line feeds stand after each text.
         """
-        begins = [form.lower()[:TRIGRAM] for form in self.forms]
+        begins = [_folded(form[:TRIGRAM]) for form in self.forms]
         bounds = {f"{name}_{place}_from": begin for place, begin in enumerate(begins)}
         bounds |= {f"{name}_{place}_to": begin + LAST_CHARACTER for place, begin in enumerate(begins)}
         return " OR ".join(f"term BETWEEN :{name}_{i}_from AND :{name}_{i}_to" for i in range(len(begins))), bounds
@@ -175,6 +175,11 @@ def _is_common(connection: Connection, word: Word) -> bool:
 def _word(written: str) -> Word:
     forms = (written, unicodedata.normalize("NFC", written), unicodedata.normalize("NFD", written))
     return Word(tuple(dict.fromkeys(forms)))
+
+
+def _folded(text: str) -> str:
+    """Without case as the index has it: one character for one, so a final sigma is a sigma, but ß isn't ss."""
+    return "".join(folded if len(folded := character.casefold()) == 1 else character.lower() for character in text)
 
 
 def _pattern(forms: Iterable[str]) -> re.Pattern[str]:

@@ -180,6 +180,10 @@ def _back_up(path: Path, version: int) -> None:
     unfinished = backup.with_suffix(".unfinished")
     _make_private(unfinished)
     # A connection of its own: the one that migrates is in a transaction, and this one sees what was committed before.
-    with closing(connect(path, mode="ro")) as source, closing(connect(unfinished)) as copy:
-        source.backup(copy)
-    unfinished.replace(backup)
+    try:
+        with closing(connect(path, mode="ro")) as source, closing(connect(unfinished)) as copy:
+            source.backup(copy)
+        unfinished.replace(backup)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise

@@ -67,3 +67,10 @@ def store() -> Iterator[Store]:
     """The chats of this test's home."""
     with Store(default_path()) as store:
         yield store
+
+
+@pytest.fixture(scope="module")
+def temporary_store() -> Iterator[Store]:
+    """A store in memory for many examples; each makes a chat, or a user, of its own."""
+    with Store(":memory:") as store:
+        yield store

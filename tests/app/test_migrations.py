@@ -130,19 +130,28 @@ def test_a_migration_that_fails_leaves_the_older_database(tmp_path, monkeypatch)
 def test_without_a_copy_nothing_is_migrated(tmp_path, monkeypatch):
     path = copy_of_schema(1, tmp_path)
     before = contents(path)
+    connect = database.connect
 
-    def refuse(path, version):
-        raise DiskFull("the disk is full")
+    def connect_to_a_full_disk(path, **options):
+        connection = connect(path, **options)
+        if path.suffix == ".unfinished":
+            connection.execute("PRAGMA page_size = 512")
+            connection.execute("PRAGMA max_page_count = 4")
+        return connection
 
-    monkeypatch.setattr(database, "_back_up", refuse)
-    with pytest.raises(DiskFull):
-        Store(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "connect", connect_to_a_full_disk)
+        with pytest.raises(DiskFull):
+            Store(path)
     assert contents(path) == before
+    assert list((tmp_path / "backups").iterdir()) == []
 
 
 NEWER = textwrap.dedent("""
     import os, signal, sqlite3, sys
     from pathlib import Path
+
+    sys.modules["pandas"] = None  # sqlite-utils looks for it, and finding it takes longer than all else
     from paged_chat.app.store import Store
 
     Store(Path(sys.argv[1])).close()

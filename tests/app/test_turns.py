@@ -8,7 +8,7 @@ import textwrap
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paged_chat.app import drafts
@@ -109,6 +109,7 @@ def test_messages_are_found_by_id(store, chat):
         store.message(999)
 
 
+@settings(deadline=None)
 @given(
     text=st.text(),
     token_ids=st.lists(st.integers(0, 2**32 - 1)).map(tuple),
@@ -116,25 +117,24 @@ def test_messages_are_found_by_id(store, chat):
     stop_texts=st.lists(st.text(min_size=1), max_size=3).map(tuple),
     ttft_ms=st.none() | st.floats(0, 1e9),
 )
-def test_any_text_and_any_tokens_come_back(text, token_ids, seed, stop_texts, ttft_ms):
+def test_any_text_and_any_tokens_come_back(temporary_store, text, token_ids, seed, stop_texts, ttft_ms):
     text = text.replace("\0", "")  # see the next test
     sampling = SamplingParams(seed=seed, stop=stop_texts, temperature=0.1)
     cost = replace(COST, ttft_ms=ttft_ms, tokens_per_s=None)
-    with Store(":memory:") as store:
-        chat = store.create_chat(title=text, system_prompt=text)
-        turn = store.add_turn(chat.id, None, text, [NewReply(model=None, sampling=sampling)])
-        reply = store.finish_reply(
-            turn.replies[0].id,
-            text=text,
-            token_ids=token_ids,
-            status="failed",
-            finish_reason="error",
-            cost=cost,
-            error=text,
-        )
-        assert store.message(reply.id) == reply
-        assert (chat.title, chat.system_prompt, turn.user_message.text, reply.text, reply.error) == (text,) * 5
-        assert (reply.token_ids, reply.sampling, reply.cost) == (token_ids, sampling, cost)
+    chat = temporary_store.create_chat(title=text, system_prompt=text)
+    turn = temporary_store.add_turn(chat.id, None, text, [NewReply(model=None, sampling=sampling)])
+    reply = temporary_store.finish_reply(
+        turn.replies[0].id,
+        text=text,
+        token_ids=token_ids,
+        status="failed",
+        finish_reason="error",
+        cost=cost,
+        error=text,
+    )
+    assert temporary_store.message(reply.id) == reply
+    assert (chat.title, chat.system_prompt, turn.user_message.text, reply.text, reply.error) == (text,) * 5
+    assert (reply.token_ids, reply.sampling, reply.cost) == (token_ids, sampling, cost)
 
 
 def test_what_is_not_text_is_replaced_where_it_stands(store, chat):
