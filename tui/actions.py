@@ -15,6 +15,7 @@ class Action:
     name: of the screen's `action_<name>` method, of its line in the keymap file, and of its entry in the palette.
     keys: that work everywhere, from the prompt too; message_keys: while a message is selected.
     label: a word for the footer, shown there if `in_footer`; title: a line for the palette and the help.
+    is_in_prompt: a key of the prompt alone.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Action:
     message_keys: str = ""
     label: str = ""
     in_footer: bool = False
+    is_in_prompt: bool = False
 
     def binding(self) -> Binding:
         """Before the widget that has the focus: a text area would take many of these keys for itself."""
@@ -39,6 +41,9 @@ class Action:
 
 
 ACTIONS = (
+    Action("send", "Send the message", "enter", is_in_prompt=True),
+    Action("newline", "Break the line", "shift+enter,alt+enter,ctrl+j", is_in_prompt=True),
+    Action("complete", "Take what is offered; else go on to the next part of the screen", "tab", is_in_prompt=True),
     Action("new_chat", "New chat", "ctrl+n", label="new", in_footer=True),
     Action("new_temporary", "New temporary chat, never stored", "alt+n"),
     Action("search", "Search all chats", "ctrl+f", label="search", in_footer=True),
@@ -79,7 +84,7 @@ BY_NAME: Mapping[str, Action] = {action.name: action for action in ACTIONS}
 
 
 def screen_bindings() -> list[Binding]:
-    return [action.binding() for action in ACTIONS if action.keys]
+    return [action.binding() for action in ACTIONS if action.keys and not action.is_in_prompt]
 
 
 def message_bindings() -> list[Binding]:

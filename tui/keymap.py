@@ -17,7 +17,7 @@ class KeymapInvalid(PagedChatError):
 
 def binding_ids() -> list[str]:
     """Everything that can be rebound."""
-    ids = ["send", "newline"]
+    ids = []
     for action in ACTIONS:
         ids += [action.name]
         ids += [message_binding_id(action.name)] if action.message_keys else []
@@ -55,8 +55,6 @@ def sample_keymap() -> str:
         "# Keys of paged-chat in the terminal. Take the # away before a line, and change its keys.",
         '# Several keys: "ctrl+n,f9". Names that begin with message. work while a message is selected.',
         "[keys]",
-        '# send = "enter"',
-        '# newline = "shift+enter,alt+enter,ctrl+j"',
     ]
     for action in ACTIONS:
         lines.append(f"# {action.title}")

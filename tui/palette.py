@@ -16,16 +16,19 @@ if TYPE_CHECKING:
     from .screens.chat_screen import ChatScreen
 
 
+OFFERED = [action for action in ACTIONS if not action.is_in_prompt]
+
+
 class ActionProvider(Provider):
     """What can be done, with the key that does it at once."""
 
     async def discover(self) -> Hits:
-        for action in ACTIONS:
+        for action in OFFERED:
             yield DiscoveryHit(action.title, self._runner(action), help=self._keys(action))
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
-        for action in ACTIONS:
+        for action in OFFERED:
             if (score := matcher.match(action.title)) > 0:
                 yield Hit(score, matcher.highlight(action.title), self._runner(action), help=self._keys(action))
 

@@ -38,7 +38,7 @@ def test_only_files_that_are_there_are_meant(text, names):
 def test_files_are_read(folder):
     [attachment] = attachments_in("@sub/inner.py")
     assert (attachment.name, attachment.text) == ("inner.py", "x = 1")
-    with pytest.raises(AttachmentRefused, match="picture.png isn't text"):
+    with pytest.raises(AttachmentRefused, match="isn't text in UTF-8"):
         attachments_in("@picture.png")
 
 

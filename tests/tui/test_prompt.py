@@ -41,7 +41,7 @@ async def test_a_long_paste_stands_as_one_word_is_counted_and_sent_whole(desk):
     pasted = "\n".join(f"line {i}" for i in range(40))
     async with open_terminal(desk) as terminal:
         await terminal.write("sum up: ")
-        terminal.prompt.post_message(events.Paste(pasted))
+        terminal.app.post_message(events.Paste(pasted))
         await terminal.until(lambda: terminal.prompt.text == "sum up: [pasted 1: 40 lines]")
         await terminal.until(lambda: "pasted 1: 40 lines: 309 tokens" in meter_of(terminal))
         await terminal.send("")
@@ -50,7 +50,7 @@ async def test_a_long_paste_stands_as_one_word_is_counted_and_sent_whole(desk):
 
 async def test_a_short_paste_is_text(desk):
     async with open_terminal(desk) as terminal:
-        terminal.prompt.post_message(events.Paste("short\ntext"))
+        terminal.app.post_message(events.Paste("short\ntext"))
         await terminal.until(lambda: terminal.prompt.text == "short\ntext")
 
 

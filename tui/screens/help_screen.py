@@ -44,10 +44,7 @@ class HelpScreen(ModalScreen[None]):
             own = self._keymap.get(message_binding_id(action.name), action.message_keys).replace(",", ", ")
             text.append(f"{keys or '–':<18} {own or '–':<12} {action.title}  ")  # noqa: RUF001
             text.append(f"{action.name}\n", Style(dim=True))
-        text.append(f"{self._keymap.get('send', 'enter'):<31} Send  ")
-        text.append("send\n", Style(dim=True))
-        text.append(f"{self._keymap.get('newline', 'shift+enter, alt+enter, ctrl+j'):<31} New line  ")
-        text.append("newline\n\n", Style(dim=True))
+        text.append("\n")
         text.append("Keymap file: ")
         text.append(f"{self._keymap_path}\n", Style(bold=True))
         text.append("written with every name in it when it is missing; read at the start\n\n")

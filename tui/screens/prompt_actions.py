@@ -7,12 +7,15 @@ import os
 import shlex
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
 from textual import on, work
 from textual.app import SuspendNotSupported
 
+from paged_chat.app.attachments import Attachment
+from paged_chat.app.chats import Turn
 from paged_chat.app.errors import PagedChatError
 from paged_chat.app.send_plan import SendPlan
 
@@ -49,13 +52,24 @@ class PromptActions(ServiceScreen):
         if self.edited_id is not None and self.chat is not None:
             turn = self.service.edit(self.chat.id, self.edited_id, text, attachments=attachments)
         else:
-            chat = self.ensure_chat()
-            turn = self.service.send(chat.id, text, parent_id=chat.active_leaf_id, attachments=attachments)
+            turn = self._send(text, attachments)
         self.prompt.remember(event.text)
         self.end_edit()
         self.selected_id = None
         self.compared_id = turn.replies[0].id if len(turn.replies) > 1 else None
         await self.conversation.show_end()
+
+    def _send(self, text: str, attachments: Sequence[Attachment]) -> Turn:
+        is_new = self.chat is None
+        chat = self.ensure_chat()
+        try:
+            return self.open_service.send(chat.id, text, parent_id=chat.active_leaf_id, attachments=attachments)
+        except PagedChatError:
+            if is_new:
+                self.workers.cancel_group(self, "chat")
+                self.open_service.delete_chat(chat.id)
+                self.chat = None
+            raise
 
     # Editing
 

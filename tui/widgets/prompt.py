@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual import events
-from textual.binding import Binding, BindingType
 from textual.widgets import TextArea
 
+from ..key_names import keys_of
 from ..messages import PromptChanged, PromptSent
 from .completions import Completions
 
@@ -19,32 +17,38 @@ MAX_PASTE_LINES = 15
 class Prompt(TextArea):
     """Enter sends, Shift+Enter, Alt+Enter or Ctrl+J break the line; up and down at the edges walk the history."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "send", "send", show=False, priority=True, id="send"),
-        Binding("shift+enter,alt+enter,ctrl+j", "newline", "new line", show=False, priority=True, id="newline"),
-        Binding("tab", "complete", "complete", show=False, priority=True),
-    ]
-
     def __init__(self, completions: Completions) -> None:
         """`completions` is under the arrows while it is open."""
         super().__init__(id="prompt", placeholder="Message…   / commands   @ files", highlight_cursor_line=False)
         self._completions = completions
+        self._acts = {"send": self.send, "newline": self.break_line, "complete": self.take_completion}
         self.pastes: dict[str, str] = {}  # by the word that stands for it
         self._history: list[str] = []  # oldest first
         self._place = 0  # in the history; its length is what is being written now
         self._unsent = ""
 
+    # Keys
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Not as bindings: those run at once, while what was typed before still waits for its turn."""
+        bound = {key: act for name, act in self._acts.items() for key in keys_of(self, name)}
+        act = bound.get(event.key)
+        if act is not None:
+            event.stop()
+            event.prevent_default()
+            act()
+
     # Sending
 
-    def action_send(self) -> None:
+    def send(self) -> None:
         chosen = self._completions.chosen
         if chosen is not None and chosen != self.word_before_cursor:
-            self.action_complete()
+            self.take_completion()
             return
         self._completions.close()
         self.post_message(PromptSent(self.text))
 
-    def action_complete(self) -> None:
+    def take_completion(self) -> None:
         """Takes the word under the highlight; without one, goes to the next part of the screen."""
         chosen = self._completions.chosen
         if chosen is None:
@@ -53,7 +57,7 @@ class Prompt(TextArea):
         self._completions.close()
         self.complete(chosen if chosen.endswith("/") else f"{chosen} ")
 
-    def action_newline(self) -> None:
+    def break_line(self) -> None:
         self.insert("\n")
 
     def expanded(self, text: str) -> str:
