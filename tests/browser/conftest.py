@@ -1,7 +1,6 @@
 """The page served in this process, its engine a FakeEngine, and Debian's chromium to look at it."""
 
 import os
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ pytest.importorskip("playwright", reason="playwright isn't installed")
 
 from playwright.sync_api import Browser, sync_playwright
 
-from chat_page import BROWSER, FLAGS, ChatPage, Faults, context_of, is_browser_here
+from chat_page import BROWSER, FLAGS, ChatPage, Faults, context_of, free_port, is_browser_here
 from fake_engine import FakeEngine
 
 # Where it is set, as in CI, a browser that is missing is an error.
@@ -53,12 +52,6 @@ class Served:
 
 
 Serve = Callable[..., Served]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The page as a person uses it, driven in a real browser."""
 
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -130,3 +131,10 @@ def context_of(browser: Browser, **options: object) -> Iterator[BrowserContext]:
 
 def is_browser_here() -> bool:
     return Path(BROWSER).is_file()
+
+
+def free_port() -> int:
+    """One that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,47 @@
+"""The page with the real model behind it, begun as a person begins it."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from chat_page import ChatPage, context_of, free_port
+
+MODEL_PATIENCE_MS = 120_000
+
+
+@pytest.fixture
+def command(default_model: str, tmp_path, monkeypatch) -> Iterator[str]:
+    """The address of a `paged-chat web` in a process of its own."""
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    arguments = [sys.executable, "-c", "from paged_chat.app.cli import main; main()", "web", "--port", str(port)]
+    begin = time.monotonic()
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"paged-chat is at {url} (Ctrl-C ends it)\n"
+        print(f"page after {time.monotonic() - begin:.1f} s")
+        yield url
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def test_a_chat_with_the_default_model(browser, command, faults):
+    with context_of(browser) as context:
+        page = context.new_page()
+        faults.watch(page)
+        chat = ChatPage(page, command).open()
+        try:
+            chat.send("Name the capital of France, in one word.")
+            expect(chat.replies).to_have_attribute("aria-busy", "false", timeout=MODEL_PATIENCE_MS)
+            expect(chat.replies.locator(".cost")).to_have_text(re.compile(r"^smollm2-135m · .* tok/s"))
+            chat.send("And of Italy?")
+            expect(chat.replies.nth(1)).to_have_attribute("aria-busy", "false", timeout=MODEL_PATIENCE_MS)
+            # All of the first turn, and the system prompt that the model brings.
+            expect(chat.replies.nth(1).locator(".cost")).to_have_text(re.compile(r" · [4-9]\d reused · \d\d? computed"))
+        finally:
+            page.evaluate("fetch(`/paged-chat/chats/${pagedChat.chatId}/delete`, { method: 'POST' })")
