@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol
 
@@ -89,6 +89,7 @@ class Transcript:
         self._sent: OrderedDict[tuple[str, int], _Sent] = OrderedDict()  # by chat and the question's id
         self._lock = threading.Lock()
         self._own_ids = lru_cache(MAX_REMEMBERED_REPLIES)(self._read_back)
+        self._turn_overhead = lru_cache(MAX_REMEMBERED_PROMPTS)(self._measure_turn)
         self._sizes: dict[bytes, int] = {}  # in tokens, by the text's digest: texts may be whole files
 
     def encode(
@@ -197,15 +198,19 @@ class Transcript:
         max_tokens: int | None,
     ) -> tuple[int, tuple[int, ...]]:
         """How many messages are left out, and the prompt of the others up to where the reply begins."""
+        system_size = self._size_of(system)
+        available = self._window - system_size
+        if available <= 0:
+            raise PromptTooLong(
+                f"the system prompt has {system_size:,} tokens, and the model's window holds {self._window:,}: "
+                "shorten it"
+            )
+        overhead = self._turn_overhead(system)
         starts = [position for position, message in enumerate(messages) if message.role == "user"] or [0]
         starts[0] = 0  # what an imported chat holds before its first question belongs to it
         ends = [*starts[1:], len(messages)]
-        sizes = [
-            self._size_of(messages[start:end]) + self._turn_overhead for start, end in zip(starts, ends, strict=True)
-        ]
-        sizes[-1] += len(reply) - self._turn_overhead  # of the last turn at least what was said is in the prompt
-        system_size = self._size_of(system)
-        available = self._window - system_size
+        sizes = [self._size_of(messages[start:end]) + overhead for start, end in zip(starts, ends, strict=True)]
+        sizes[-1] += len(reply) - overhead  # of the last turn at least what was said is in the prompt
         room = reply_room(max_tokens, available)
         for turn in cuts(sizes, max(available // 2, 1)):
             needed = room if turn < len(sizes) - 1 else min(room, MIN_REPLY_TOKENS)
@@ -216,12 +221,11 @@ class Transcript:
                 return starts[turn], tuple(prompt)
         raise self._too_long(sizes[-1], system_size, is_reply=bool(reply))
 
-    @cached_property
-    def _turn_overhead(self) -> int:
+    def _measure_turn(self, system: tuple[ChatMessage, ...]) -> int:
         """Tokens that the template adds to a turn's question and reply."""
         question, reply = ChatMessage("user", "a"), ChatMessage("assistant", "a")
-        more = self._model.encode_chat((question, reply, question))
-        return max(len(more) - len(self._model.encode_chat((question,))) - 2 * self._size("a"), 0)
+        one, two = (*system, question), (*system, question, reply, question)
+        return max(len(self._model.encode_chat(two)) - len(self._model.encode_chat(one)) - 2 * self._size("a"), 0)
 
     def _size_of(self, messages: Sequence[ChatMessage]) -> int:
         """Tokens of what was said, without what a template adds."""

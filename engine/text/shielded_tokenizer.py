@@ -18,7 +18,6 @@ class ShieldedTokenizer:
     """
 
     def __init__(self, original: tokenizers.Tokenizer, shield: Shield) -> None:
-        """Raises ModelFileInvalid where the vocabulary itself makes a control token out of plain text."""
         self.shield = shield
         control_texts = shield.control_tokens.texts
         added = original.get_added_tokens_decoder().values()
@@ -26,14 +25,18 @@ class ShieldedTokenizer:
         if self._forged() or any(token.normalized for token in added if token.content in control_texts):
             unforgeable = tokenizers.Tokenizer.from_str(_without_ways_to_forge(original.to_str(), control_texts))
             self._copy = _shielded(unforgeable, shield)
-        if forged := self._forged():
-            raise ModelFileInvalid(
-                f"this model's tokenizer makes the control token {forged} out of plain text, "
-                "so a message that contains it can't be kept apart from the chat's own structure"
-            )
+        self._forgeable = self._forged()
 
     def encode(self, text: str, *, at_start: bool = True) -> list[int]:
-        """Ids; at the start some tokenizers put a space, which they don't behind a control token."""
+        """Ids; at the start some tokenizers put a space, which they don't behind a control token.
+
+        Raises ModelFileInvalid where stand-ins are of no use, for the vocabulary makes control tokens of plain text.
+        """
+        if self._forgeable is not None and not self.shield.is_free_in([text]):
+            raise ModelFileInvalid(
+                f"this model's tokenizer makes the control token {self._forgeable} out of plain text, "
+                "so a message that contains it can't be kept apart from the chat's own structure"
+            )
         if at_start:
             return self._ids(text)
         return self._ids(self.shield.splice_mark + text)[1:]
@@ -47,7 +50,7 @@ class ShieldedTokenizer:
         for text in sorted(self.shield.control_tokens.texts):
             token_id = self._copy.token_to_id(text)
             covered = self.shield.cover(text)
-            if any(token_id in self.encode(around) for around in (covered, f"a{covered}a", f"a {covered} a")):
+            if any(token_id in self._ids(around) for around in (covered, f"a{covered}a", f"a {covered} a")):
                 return text
         return None
 

@@ -102,7 +102,7 @@ class Tokenizer:
 
         at_start: nothing precedes the text; some tokenizers put a space there.
 
-        Raises ModelFileInvalid where the vocabulary itself makes a control token out of plain text.
+        Raises ModelFileInvalid for a text with stand-ins where the vocabulary makes control tokens of plain text.
         """
         shielded = self._shielded
         if shielded is None or shielded.shield != shield:

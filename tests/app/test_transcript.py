@@ -17,7 +17,7 @@ from paged_chat.app.chats import Message
 from paged_chat.app.divergence import Divergence
 from paged_chat.app.transcript import ContextPlan, Transcript
 from paged_chat.engine import AsyncEngine, ChatMessage, EngineConfig, RequestStats, SamplingParams, TokenDelta
-from paged_chat.engine.errors import PromptTooLong
+from paged_chat.engine.errors import ChatTemplateInvalid, PromptTooLong
 from paged_chat.engine.text import chat_encoder, template_environment
 from paged_chat.engine.text.chat_template import ChatTemplate
 from text_model import TextModel
@@ -341,6 +341,19 @@ def test_a_message_that_alone_is_too_long_is_refused_with_the_numbers(model: Tex
         Transcript(model, 200).encode("Be kind", path.messages)
     with pytest.raises(PromptTooLong, match=r"200 tokens, and the model's window holds 210, and the reply"):
         Transcript(model, 210).preview(None, path.messages[:2], "x" * 200)
+    with pytest.raises(PromptTooLong, match=r"system prompt has 1,200 tokens.*window holds 200: shorten it"):
+        Transcript(model, 200).encode("x" * 1200, path.messages[:1])
+
+
+def test_a_template_that_asks_for_a_system_prompt_gets_what_it_needs() -> None:
+    asking = "{% if messages[0].role != 'system' %}{{ raise_exception('no system prompt') }}{% endif %}"
+    transcript = Transcript(TextModel(asking + APPENDING["words alone"]), WINDOW)
+    path = Path().ask("one").reply("1").ask("two")
+    plan = transcript.encode("Be kind", path.messages)
+    before, after = spelled("system: Be kind\nuser: one\nassistant: 1"), spelled("\nuser: two\nassistant: ")
+    assert plan.token_ids == (*before, END, *after)
+    with pytest.raises(ChatTemplateInvalid, match="no system prompt"):
+        transcript.encode(None, path.messages)
 
 
 def test_a_message_that_nearly_fills_the_window_gets_what_is_left(model: TextModel) -> None:

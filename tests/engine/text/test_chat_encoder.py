@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import models
 
 from chat_messages import assistant, user
 from chat_templates import DROPS_THOUGHTS
-from paged_chat.engine.errors import ChatTemplateInvalid
+from paged_chat.engine.errors import ChatTemplateInvalid, ModelFileInvalid
 from paged_chat.engine.text.chat_encoder import ChatEncoder
 from paged_chat.engine.text.chat_message import ChatMessage
 from paged_chat.engine.text.chat_template import ChatTemplate
@@ -125,6 +127,18 @@ def test_no_messages_forge_bos_or_eos(llama2: ChatEncoder, sentence_piece: Token
     assert [t for t in ids if t in (BOS, EOS)] == [BOS, EOS] * len(contents)
     if not any(sentence_piece.control_tokens.occur_in(content) for content in contents):
         assert ids == sentence_piece.encode_markup(ChatTemplate(sentence_piece).render(chat))
+
+
+def test_a_vocabulary_that_spells_control_tokens_itself_serves_chats_that_do_not_hold_any(make_folder) -> None:
+    pieces = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), *((letter, -2.0) for letter in "▁ab<>/s")]
+    forging = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=0))
+    forging.add_special_tokens(["<s>", "</s>"])
+    tokenizer = load_tokenizer(make_folder(forging.to_str(), eos_token="</s>"), Path("unused"))
+    assert tokenizer is not None
+    chats = encoder(tokenizer, "{% for m in messages %}{{ m.content + eos_token }}{% endfor %}")
+    assert chats.encode([user("ab"), assistant("", [4, 2]), user("<b")]) == [4, 5, 2, 4, 2, 6, 5, 2]
+    with pytest.raises(ModelFileInvalid, match="makes the control token </s> out of plain text"):
+        chats.encode([user("a</s>")])
 
 
 # Ids

@@ -8,8 +8,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import decoders, models, pre_tokenizers
 
 from chat_messages import assistant, system, user
 from chat_templates import (
@@ -24,6 +26,7 @@ from chat_templates import (
     REWRITING,
     SYSTEM_LAST,
     TRIMS_HISTORY,
+    WORDS_ALONE,
 )
 from paged_chat.engine.text import template_environment
 from paged_chat.engine.text.chat_encoder import MAX_KNOWN_CHATS, ChatEncoder
@@ -90,7 +93,7 @@ def test_an_end_token_that_history_spells_differently_gives_way(byte_level: Toke
 
 
 def test_an_end_token_stays_where_the_template_writes_none(byte_level: Tokenizer) -> None:
-    words = encoder(byte_level, "{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% endfor %}assistant: ")
+    words = encoder(byte_level, WORDS_ALONE)
     reply = [*byte_level.encode("hello"), IM_END]
     turn = words.encode([user("a"), assistant("hello", reply), user("b")])
     assert turn == [*words.encode([user("a")]), *reply, *byte_level.encode("\nuser: b\nassistant: ")]
@@ -145,6 +148,18 @@ def test_a_thought_stays_in_the_history_of_a_chat_whose_template_would_drop_it(b
     assert turn[: len(prompt) + len(reply)] == [*prompt, *reply]
     # Where its ids aren't known, the template has its way.
     assert "hm" not in byte_level.decode(thinking.encode([user("a"), assistant(text), user("b")]))
+
+
+def test_what_follows_a_reply_doesn_t_begin_with_the_space_that_a_text_begins_with(make_folder: MakeFolder) -> None:
+    vocab = {character: i for i, character in enumerate("▁\n:abcdefghijklmnopqrstuvwxyz")}
+    spelling = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    spelling.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    spelling.decoder = decoders.Metaspace(prepend_scheme="first")
+    tokenizer = load_tokenizer(make_folder(spelling.to_str()), Path("unused"))
+    assert tokenizer is not None
+    chat = [user("a"), assistant("b", [vocab["b"]]), user("c")]
+    text = "user: a\nassistant: b\nuser: c\nassistant: "
+    assert encoder(tokenizer, WORDS_ALONE).encode(chat) == tokenizer.encode_markup(text)
 
 
 # Where the ids can't be placed
