@@ -26,6 +26,7 @@ class WorkloadTooLong(PagedChatError):
 class BenchEngine(StepEngine, Protocol):
     @property
     def max_model_len(self) -> int: ...
+    def warm_up(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,11 @@ def _check_window(engine: BenchEngine, workload: Workload) -> None:
 
 
 def _warm_up(engine: BenchEngine, workload: Workload) -> None:
-    """One short request, so that no step pays for what is made at first use; its ids are in the model's vocabulary."""
+    """So that no step pays for what is made at first use: what long prompts need, and one short request.
+
+    Its ids are in the model's vocabulary.
+    """
+    engine.warm_up()
     first_id = max(0, min(WARM_UP_FIRST_ID, workload.largest_token_id + 1 - WARM_UP_TOKENS))
     num_tokens = min(WARM_UP_TOKENS, engine.max_model_len - WARM_UP_REPLY_TOKENS)
     params = SamplingParams(max_tokens=WARM_UP_REPLY_TOKENS, ignore_eos=True)

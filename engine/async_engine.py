@@ -206,6 +206,8 @@ class AsyncEngine:
     def _take_orders(self, engine: Engine) -> bool:
         """Does what waits in the inbox, and sleeps there while there is nothing to compute; False when closed."""
         while True:
+            if self._inbox.empty() and not engine.has_unfinished:
+                self._warm_up(engine)
             try:
                 order = self._inbox.get(block=not engine.has_unfinished)
             except queue.Empty:
@@ -213,6 +215,12 @@ class AsyncEngine:
             if order is None:
                 return False
             order.carry_out(engine)
+
+    def _warm_up(self, engine: Engine) -> None:
+        try:
+            engine.warm_up()
+        except Exception:
+            logger.exception("what long prompts need could not be made ready; the first of them will say why")
 
     def _deliver(self, deltas: list[TokenDelta]) -> None:
         for delta in deltas:

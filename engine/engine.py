@@ -2,30 +2,30 @@
 
 import time
 from collections.abc import Sequence as ListOf
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
+from .assembly import build_core, build_kv_cache
 from .cache.block_detail import BlockDetail
-from .cache.block_manager import BlockManager, PrefixProbe
-from .cache.kv_cache import KVCache, block_bytes
+from .cache.block_manager import PrefixProbe
 from .config import EngineConfig
-from .core import EngineCore, ModelLimits
+from .core import EngineCore
 from .errors import EngineClosed, InvalidParameter, StepFailed, TokenizerMissing
-from .events import BlockEvent, EventLog
+from .events import BlockEvent
 from .home import prepared_folder
 from .metrics import PoolSnapshot
 from .model.loader import LoadedModel, load_model
 from .model.model_runner import ModelRunner
 from .output_builder import OutputBuilder
-from .pool_size import choose_num_blocks
-from .progress import LoadProgress, OnProgress, ignore_progress
+from .progress import OnProgress, ignore_progress
 from .request import RequestOutput, SamplingParams, TokenDelta
 from .text.chat_encoder import ChatEncoder
 from .text.chat_message import ChatMessage
 from .text.chat_template import ChatTemplate
 from .text.detokenizer import whole_characters
-from .text.tokenizer import Tokenizer, load_tokenizer
-
-WARM_UP_ROWS = (1, 128)  # one token, and a prompt long enough for the path that long prompts take
+from .text.tokenizer import Tokenizer
+from .text.tokenizer_files import read_tokenizer_files
+from .warm_up import WarmUp
 
 
 class Engine:
@@ -38,6 +38,8 @@ class Engine:
     InvalidParameter.
     """
 
+    _warm_up: WarmUp | None = None
+
     def __init__(self, config: EngineConfig | None = None, on_progress: OnProgress = ignore_progress) -> None:
         started = time.perf_counter()
         self.config = config or EngineConfig()
@@ -45,10 +47,18 @@ class Engine:
         self._model: LoadedModel | None = model
         self.model_name = model.name
         source = model.tokenizer_source
-        self._tokenizer = load_tokenizer(source, prepared_folder(source), on_progress)
+        files = read_tokenizer_files(source, prepared_folder(source), on_progress)
+        # A vocabulary is built without the interpreter lock, most of what a first step needs with it.
+        with ThreadPoolExecutor(1, "paged-chat tokenizer") as beside:
+            tokenizer = None if files is None else beside.submit(Tokenizer, files)
+            kv_cache = build_kv_cache(self.config, model)
+            runner = ModelRunner(model.decoder, kv_cache, model.device)
+            self._warm_up = WarmUp(runner, model.decoder.path_rows)
+            self._warm_up.start(on_progress)
+            self._tokenizer = None if tokenizer is None else tokenizer.result()
         self._chat_template = ChatTemplate(self._tokenizer) if self._tokenizer is not None else None
         self._held_deltas: list[TokenDelta] = []
-        self._core: EngineCore | None = self._build_core(model, on_progress)
+        self._core: EngineCore | None = build_core(self.config, model, kv_cache, runner, self._tokenizer)
         self.load_s = time.perf_counter() - started
 
     def __enter__(self) -> "Engine":
@@ -61,6 +71,7 @@ class Engine:
         """Gives back the memory of weights and pool; safe to call twice."""
         self._core = None
         self._model = None
+        self._warm_up = None
 
     # Requests
 
@@ -198,6 +209,15 @@ class Engine:
 
     # Figures
 
+    def warm_up(self) -> None:
+        """Runs what only long prompts need, so that the first of them is as fast as the next.
+
+        Takes 0.2 s, or many where kernels must be compiled, and nothing the second time. `AsyncEngine` does it as soon
+        as there is nothing else to do.
+        """
+        if self._warm_up is not None:
+            self._warm_up.finish()
+
     @property
     def model(self) -> LoadedModel:
         if self._model is None:
@@ -208,49 +228,6 @@ class Engine:
     def max_model_len(self) -> int:
         """Longest prompt and reply together, in tokens."""
         return self._open_core().max_len
-
-    def _build_core(self, model: LoadedModel, on_progress: OnProgress) -> EngineCore:
-        config, shape = self.config, model.model_config
-        num_bytes = block_bytes(shape.num_layers, shape.num_kv_heads, shape.head_dim, config.block_size, model.dtype)
-        num_blocks = choose_num_blocks(config, model.device, num_bytes, model.context_window)
-        kv_cache = KVCache(
-            model.backend,
-            num_layers=shape.num_layers,
-            num_blocks=num_blocks,
-            num_kv_heads=shape.num_kv_heads,
-            block_size=config.block_size,
-            head_dim=shape.head_dim,
-            dtype=model.dtype,
-            device=model.device,
-        )
-        manager = BlockManager(
-            num_blocks,
-            config.block_size,
-            prefix_caching=config.prefix_caching,
-            watermark_blocks=int(config.watermark * num_blocks),
-            events=EventLog(),
-        )
-        limits = ModelLimits(
-            vocab_size=shape.vocab_size,
-            max_model_len=model.context_window,
-            end_token_ids=frozenset(shape.eos_token_ids),
-            key_fields=(model.fingerprint.hex(), model.weights, str(model.dtype), model.backend.name, ""),
-        )
-        runner = ModelRunner(model.decoder, kv_cache, model.device)
-        for done, num_rows in enumerate(WARM_UP_ROWS):
-            on_progress(LoadProgress("warm up", done, len(WARM_UP_ROWS)))
-            runner.warm_up(num_rows)
-        on_progress(LoadProgress("warm up", len(WARM_UP_ROWS), len(WARM_UP_ROWS)))
-        return EngineCore(
-            runner,
-            manager,
-            limits,
-            max_num_seqs=config.max_num_seqs,
-            max_num_batched_tokens=config.max_num_batched_tokens,
-            block_bytes=num_bytes,
-            tokenizer=self._tokenizer,
-            check_every_step=config.check_integrity,
-        )
 
     def _open_core(self) -> EngineCore:
         if self._core is None:

@@ -48,6 +48,15 @@ class KVCache:
         self.key_caches: list[Tensor] = [layer[:, 0].view(num_blocks, *key_shape) for layer in self.pool]
         self.value_caches: list[Tensor] = [layer[:, 1].view(num_blocks, *value_shape) for layer in self.pool]
 
+    @property
+    def num_blocks(self) -> int:
+        return self.pool.shape[1]
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes that one block takes over all layers."""
+        return self.pool.nbytes // self.num_blocks
+
     def copy_blocks(self, copies: tuple[tuple[int, int], ...]) -> None:
         """Copies whole blocks, (source, destination); all sources are read before anything is written."""
         source, destination = torch.tensor(copies, dtype=torch.int64, device=self.pool.device).unbind(dim=1)

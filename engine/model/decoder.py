@@ -57,6 +57,8 @@ class Decoder:
     gets longer: windows of a million positions are promised more often than used.
     """
 
+    path_rows = (1, 128)  # for each set of kernels that a step may take, a number of rows that takes it
+
     def __init__(self, config: ModelConfig, weights: DecoderWeights, backend: Backend, num_positions: int) -> None:
         self.config = config
         self.weights = weights

@@ -27,6 +27,11 @@ MAX_PACKED_ROWS = 96
 class ManyRows(Protocol):
     """What computes a step of many rows."""
 
+    @property
+    def path_rows(self) -> tuple[int, ...]:
+        """As `Decoder.path_rows`."""
+        ...
+
     def forward(self, inputs: DecoderInput, key_caches: list[Tensor], value_caches: list[Tensor]) -> Tensor: ...
 
 
@@ -52,6 +57,8 @@ class PackedDecoder:
         at_once = heads_at_once(group, config.head_dim)
         self._step = compile_step(config.head_dim, group, at_once, KINDS[dtype], weights.bits, HEAD_BITS, LEVELS)
         self._weights = weights
+        others = () if many_rows is None else many_rows.path_rows
+        self.path_rows = (1, *(rows for rows in others if rows >= min_many_rows))
 
     def forward(
         self,

@@ -36,6 +36,8 @@ def fits_tiled(config: ModelConfig, dtype: torch.dtype) -> bool:
 class TiledDecoder:
     """Token ids in, next-token logits out, as `Decoder`."""
 
+    path_rows = (MIN_TILED_ROWS, MAX_EXACT_ROWS + 1)
+
     def __init__(self, config: ModelConfig, weights: PackedArrays, dtype: torch.dtype) -> None:
         self.config = config
         self._kind = KINDS[dtype]

@@ -52,6 +52,9 @@ class ScriptedEngine:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def warm_up(self) -> None:
+        pass
+
     def encode_chat(self, messages: Sequence[object]) -> list[int]:
         self.chats.append([(m.role, m.content) for m in messages])  # type: ignore[attr-defined]
         return [ord(c) for role, content in self.chats[-1] for c in f"{role}:{content};"]
