@@ -12,6 +12,7 @@ from paged_chat.engine.config import DEFAULT_MODEL as DEFAULT_MODEL
 from paged_chat.engine.config import DEVICES, DTYPES, KERNELS, WEIGHTS, EngineConfig
 from paged_chat.engine.errors import InvalidParameter
 
+from ..imports import import_engine
 from .progress import load_progress
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def config_from(
 @contextmanager
 def open_engine(config: EngineConfig) -> Iterator[Engine]:
     """An engine with its model loaded, the loading shown on stderr where that is a terminal."""
-    # Imports torch, which takes seconds: only once the options are known to be good.
+    import_engine()  # only once the options are known to be good
     from paged_chat.engine import Engine
 
     with load_progress() as on_progress:

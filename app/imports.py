@@ -1,0 +1,52 @@
+"""Importing the engine, which is most of a start."""
+
+import gc
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+
+@cache
+def import_engine() -> None:
+    """Imports what an engine needs, torch and Numba above all: a second, the first time."""
+    with _uncollected(), _ended_by_interrupt():
+        from paged_chat.engine import AsyncEngine, Engine  # noqa: F401
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Leaves Python's collector out.
+
+    300,000 objects are made that live as long as the process. It would look through all of them again and again, while
+    they come, while the model loads, and at the end (docs/performance.md). So it rests meanwhile, and never looks at
+    what is there by then. An engine, which comes later, is collected as anything else.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        if "triton" not in sys.modules:  # whose bindings call frozen objects leaks, on stderr, when the process ends
+            gc.freeze()
+        gc.enable()
+
+
+@contextmanager
+def _ended_by_interrupt() -> Iterator[None]:
+    """Lets Ctrl-C end the process at once, where it would have raised KeyboardInterrupt.
+
+    That doesn't always get through: torch takes it for a NumPy that can't be imported, and fails on it later.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
