@@ -166,22 +166,24 @@ class Transcript:
     # Messages
 
     def _chat_message(self, message: Message) -> ChatMessage:
-        return ChatMessage(
-            message.role,
-            message.text,
-            self._own_ids(message.text, message.token_ids) if message.role == "assistant" else None,
-        )
+        if message.role == "user":
+            return ChatMessage("user", message.text)
+        has_stop_texts = message.sampling is not None and bool(message.sampling.stop)
+        return ChatMessage("assistant", message.text, self._own_ids(message.text, message.token_ids, has_stop_texts))
 
-    def _read_back(self, text: str, token_ids: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    def _read_back(self, text: str, token_ids: tuple[int, ...] | None, has_stop_texts: bool) -> tuple[int, ...] | None:
         """The ids to send a reply as; None where its text is to be encoded."""
         if not text:
             return ()  # nothing was said, and nobody has read an end token
         if token_ids is None:
             return None
-        read = self._model.decode(token_ids)
-        # A reply that a stop text has ended has it in its ids and not in its text.
-        words = "".join(text.split())
-        is_own = "".join(read.split()).startswith(words) if words else read == text
+        read, words = self._model.decode(token_ids), _words(text)
+        if not words:
+            is_own = read == text  # ids that another vocabulary has leave no trace either
+        elif has_stop_texts:
+            is_own = _words(read).startswith(words)  # the stop text is in the ids
+        else:
+            is_own = _words(read) == words
         return token_ids if is_own else None
 
     def _resumable(self, reply: ChatMessage) -> list[int]:
@@ -291,3 +293,8 @@ class Transcript:
 def _question_in(path: Sequence[Message]) -> Message | None:
     """The last message of the person, which a reply answers."""
     return next((message for message in reversed(path) if message.role == "user"), None)
+
+
+def _words(text: str) -> str:
+    """A reply's text without white space, some of which a tokenizer may drop, and without half a character."""
+    return "".join(text.split()).rstrip("\ufffd")

@@ -142,9 +142,15 @@ def test_a_reply_cut_inside_a_character_keeps_its_ids(transcript: Transcript) ->
 
 
 def test_a_reply_that_a_stop_text_has_ended_keeps_it(transcript: Transcript) -> None:
-    path = Path().ask("one").reply("a", spelled("aSTOP")).ask("two")
+    path = Path().ask("one").reply("a", spelled("aSTOP"), sampling=SamplingParams(stop="STOP")).ask("two")
     plan = transcript.encode(None, path.messages)
     assert plan.token_ids == prompt_of("user:one</s>assistant:aSTOP</s>user:two</s>assistant:")
+
+
+def test_a_reply_whose_text_somebody_has_shortened_is_what_its_text_says(transcript: Transcript) -> None:
+    path = Path().ask("one").reply("a", spelled("a bad word")).ask("two")
+    plan = transcript.encode(None, path.messages)
+    assert plan.token_ids == prompt_of("user:one</s>assistant:a</s>user:two</s>assistant:")
 
 
 def test_another_model_s_reply_is_encoded_anew(transcript: Transcript) -> None:
@@ -155,7 +161,9 @@ def test_another_model_s_reply_is_encoded_anew(transcript: Transcript) -> None:
     assert plan.token_ids == (
         *prompt_of("user:one</s>assistant:t"), he, *prompt_of(" end</s>user:two</s>assistant:")[1:]
     )  # fmt: skip
-    # Nor do ids count that this vocabulary doesn't have, where nothing was said.
+
+
+def test_ids_beyond_the_vocabulary_are_not_sent_where_nothing_was_said(transcript: Transcript) -> None:
     path = Path().ask("one").reply(" ", (151645,)).ask("two")
     plan = transcript.encode(None, path.messages)
     assert plan.token_ids == prompt_of("user:one</s>assistant: </s>user:two</s>assistant:")
