@@ -190,8 +190,10 @@ class EngineHost:
         served.call(lambda engine: engine).add_done_callback(finish)
 
     def _show(self, loaded: Future[LoadedEngine], progress: LoadProgress) -> None:
-        if self._status.phase == "loading":
-            self._set(loaded, replace(self._status, progress=progress))
+        """Called by the loader, on the engine's thread; what it raises ends the loading."""
+        if self._loaded is not loaded or self._is_closed:
+            raise EngineUnavailable("this model isn't wanted any more")
+        self._set(loaded, replace(self._status, progress=progress))
 
     def _fail(self, loaded: Future[LoadedEngine], error: BaseException) -> None:
         if not isinstance(error, PagedChatError):

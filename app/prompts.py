@@ -15,6 +15,11 @@ def check_fits(loaded: LoadedEngine, chat: Chat, text: str, max_tokens: int | No
     loaded.transcript.preview(chat.system_prompt, (), text, max_tokens=max_tokens)
 
 
+def check_room(loaded: LoadedEngine, chat: Chat, path: Sequence[Message], max_tokens: int | None) -> None:
+    """Raises PromptTooLong where the reply at the path's end can't grow any more."""
+    loaded.transcript.preview(chat.system_prompt, path, continue_reply=True, max_tokens=max_tokens)
+
+
 def preview(
     loaded: LoadedEngine, chat: Chat, path: Sequence[Message], text: str | None, max_tokens: int | None
 ) -> SendPlan:

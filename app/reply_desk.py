@@ -37,14 +37,14 @@ class ReplyDesk:
         host: EngineHost,
         store_of: Callable[[str], Store],
         on_change: Callable[[RunningReply], None],
-        on_saved: Callable[[RunningReply], None],
+        on_turn: Callable[[str], None],
     ) -> None:
         """on_change: hears of every token, on the engine's thread, and of each end that may be told.
-        on_saved: hears when an end is in the store.
+        on_turn: hears of a chat, by its id, in which replies begin, and when the end of one is in the store.
         """
         self._host = host
         self._on_change = on_change
-        self._on_saved = on_saved
+        self._on_turn = on_turn
         self._lock = threading.Lock()
         self._jobs: dict[RunningReply, ReplyJob] = {}
         self._saver = ReplySaver(store_of, self._forget)
@@ -69,7 +69,7 @@ class ReplyDesk:
             self._jobs |= dict.fromkeys(replies, job)
         for reply in replies:
             self._saver.add(reply)
-            self._on_change(reply)
+        self._on_turn(chat.id)
 
         def start(loaded: LoadedEngine) -> None:
             whole_path = [*path, *drafts] if is_continued else path
@@ -123,7 +123,7 @@ class ReplyDesk:
         with self._lock:
             del self._jobs[reply]
         reply.mark_saved(whole=True)
-        self._on_saved(reply)
+        self._on_turn(reply.chat_id)
 
 
 def _said(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from paged_chat.engine.config import EngineConfig
-from paged_chat.engine.errors import PagedChatError
+from paged_chat.engine.errors import InvalidParameter, PagedChatError
 from paged_chat.engine.progress import OnProgress
 from paged_chat.engine.request import SamplingParams
 
@@ -22,9 +22,8 @@ from .chats import Chat, Message, MessageTree, Turn
 from .engine_host import EngineHost, OpenEngine, ServedEngine
 from .errors import EmptyMessage, EngineUnavailable, ReplyRunning
 from .new_turn import find, find_whole, new_replies, parent_of_edit, path_to, question_of, request_params
-from .prompts import check_fits, preview
+from .prompts import check_fits, check_room, preview
 from .reply_desk import ReplyDesk
-from .running_reply import RunningReply
 from .send_plan import SendPlan
 from .store import Store
 from .stores import Stores
@@ -76,7 +75,7 @@ class ChatService(ChatLibrary):
         except PagedChatError as error:  # a full disk, for instance: chats can be read all the same
             logger.warning("drafts of earlier processes couldn't be marked as stopped: %s", error)
         self._host = EngineHost(open_engine or _open_async_engine, config or EngineConfig(), watchers.engine_changed)
-        self._desk = ReplyDesk(self._host, stores.of, watchers.reply_changed, self._take_saved)
+        self._desk = ReplyDesk(self._host, stores.of, watchers.reply_changed, self._tell)
         self._planning = Background(num_threads=1)
         self._sending = threading.Lock()  # from the look at a chat's leaf to the draft below it
         self._is_closed = False
@@ -201,12 +200,13 @@ class ChatService(ChatLibrary):
         with self._sending:
             self._check_usable()
             chat, tree = self.chat(chat_id), self.tree(chat_id)
-            message = find(tree, message_id)
+            path = path_to(tree, message_id)
+            params = replace(path[-1].sampling or chat.sampling, n=1)
+            if path[-1].role == "assistant" and self._host.loaded.done():
+                check_room(self._host.loaded.result(), chat, path, params.max_tokens)
             draft = self._stores.of(chat_id).reopen_reply(message_id)
-            params = replace(message.sampling or chat.sampling, n=1)
-            self._desk.write(chat, tree.path(message.parent_id), [draft], params, is_continued=True)
-        self._tell(chat_id)
-        return draft
+            self._desk.write(chat, path[:-1], [draft], params, is_continued=True)
+            return draft
 
     def stop(self, chat_id: str, message_id: int | None = None) -> int:
         """Stops one reply, or all of a chat; gives how many were running. They end as "stopped" in a moment."""
@@ -322,11 +322,12 @@ class ChatService(ChatLibrary):
         self._check_usable()
         num_siblings = len(tree.children(parent_id)) if text is None else 0
         params = request_params(sampling, n, num_siblings)
+        if n > (most := self._host.config.max_num_seqs):
+            raise InvalidParameter(f"n is {n}, but at most {most} replies run at once: ask for fewer")
         replies = new_replies(self._host.config.model, params)
         turn = self._stores.of(chat.id).add_turn(chat.id, parent_id, text, replies)
         path = [*tree.path(parent_id), *([turn.user_message] if turn.user_message is not None else [])]
         self._desk.write(chat, path, turn.replies, params)
-        self._tell(chat.id)
         return turn
 
     def _check_usable(self) -> None:
@@ -339,9 +340,6 @@ class ChatService(ChatLibrary):
         return self._planning.after(
             self._host.loaded, lambda loaded: preview(loaded, chat, path, text, chat.sampling.max_tokens)
         )
-
-    def _take_saved(self, reply: RunningReply) -> None:
-        self._tell(reply.chat_id)
 
 
 def _open_async_engine(config: EngineConfig, on_progress: OnProgress) -> ServedEngine:

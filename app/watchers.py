@@ -58,8 +58,7 @@ class Watchers:
         with self._lock:
             self._of_app.add(watcher)
             self._begin_to_look()
-        with contextlib.suppress(PagedChatError):
-            self._look_at_list()
+        self._look_at_list()
         watcher.tell("engine", read_status)
         if self._is_closed.is_set():
             watcher.end()
@@ -123,10 +122,13 @@ class Watchers:
         return [reply for reply in self._replies() if reply.chat_id == chat_id]
 
     def _find_version(self, chat_id: str) -> int | None:
+        """None for a chat that is deleted; the last one known where the store can't be read."""
         try:
             return self._stores.of(chat_id).version(chat_id)
         except ChatNotFound:
             return None
+        except PagedChatError:
+            return self._versions.get(chat_id, 0)
 
     # What other processes change
 
@@ -140,20 +142,21 @@ class Watchers:
             with self._lock:
                 self._forget_closed()
                 known = dict(self._versions)
-            with contextlib.suppress(PagedChatError):  # a database that can't be read now is looked at again
-                # A reply that is written here changes its chat all the time, and is told of at its end.
-                written_here = {reply.chat_id for reply in self._replies()}
-                for chat_id, version in known.items():
-                    if chat_id not in written_here and self._find_version(chat_id) != version:
-                        self.chat_changed(chat_id)
-                self._look_at_list()
+            # A reply that is written here changes its chat all the time, and is told of at its end.
+            written_here = {reply.chat_id for reply in self._replies()}
+            for chat_id, version in known.items():
+                if chat_id not in written_here and self._find_version(chat_id) != version:
+                    self.chat_changed(chat_id)
+            self._look_at_list()
 
     def _look_at_list(self) -> None:
         if not self._watchers_of_app():
             self._list_version = None
             return
         written_here = {reply.chat_id for reply in self._replies()}
-        before, self._list_version = self._list_version, self._stores.on_disk.list_version(written_here)
+        before = self._list_version
+        with contextlib.suppress(PagedChatError):  # a database that can't be read now is looked at again
+            self._list_version = self._stores.on_disk.list_version(written_here)
         if before is not None and before != self._list_version:
             self.chats_changed()
 

@@ -191,6 +191,13 @@ def test_the_chats_own_n_counts_unless_another_is_asked_for(desk, service):
     assert len(service.retry(chat.id, service.chat(chat.id).active_leaf_id).replies) == 1
 
 
+def test_more_replies_than_can_run_at_once_are_refused_and_nothing_is_stored(service):
+    chat = service.create_chat()
+    with pytest.raises(InvalidParameter, match="n is 65, but at most 64 replies run at once"):
+        service.send(chat.id, "Go", n=65)
+    assert len(service.tree(chat.id)) == 0
+
+
 def test_picking_a_sibling_shows_its_path_and_the_next_turn_goes_on_from_it(desk, service):
     chat = service.create_chat()
     ann, bob = desk.ask(chat, "A name?", "Ann", "Bob")
@@ -307,8 +314,8 @@ def test_one_of_several_replies_is_stopped_and_the_others_go_on(desk, service):
     first, second, third = service.send(chat.id, "Go", n=3).replies
     desk.let(chat, 5)
     assert service.stop(chat.id, second.id) == 1
-    until(lambda: desk.stored(second).status == "stopped")
-    assert {message.id for message in service.running(chat.id)} == {first.id, third.id}
+    until(lambda: {message.id for message in service.running(chat.id)} == {first.id, third.id})
+    assert desk.stored(second).status == "stopped"
     desk.fake.go()
     desk.finish(chat)
     assert [desk.stored(reply).text for reply in (first, second, third)] == ["First answer", "Secon", "Third answer"]
@@ -413,6 +420,18 @@ def test_a_character_cut_in_two_is_whole_after_continuing(desk, service):
     desk.finish(chat)
     assert desk.stored(draft).text == "你好"
     assert len(desk.stored(draft).token_ids) == 7
+
+
+def test_a_reply_that_fills_the_window_stays_as_it_is(small):
+    small.fake.enqueue("x" * 200)
+    chat = small.service.create_chat()
+    [draft] = small.service.send(chat.id, "Go").replies
+    small.finish(chat)
+    full = small.stored(draft)
+    assert (full.status, full.finish_reason, len(full.text)) == ("done", "length", 128 - 19)
+    with pytest.raises(PromptTooLong, match="no room to go on; ask for the rest in a new message"):
+        small.service.continue_reply(chat.id, draft.id)
+    assert small.stored(draft) == full
 
 
 def test_a_complete_reply_can_not_be_continued(desk, service):
@@ -567,7 +586,7 @@ def test_the_list_is_told_of_chats_that_another_process_makes(desk, service):
     with Store(desk.path) as another, service.watch_app() as watcher:
         watcher.get(PATIENCE_S)
         another.create_chat(title="From the terminal")
-        assert watcher.get(PATIENCE_S) == ChatsChanged()
+        assert ChatsChanged() in iter(lambda: watcher.get(PATIENCE_S), None)
         assert [chat.title for chat in service.chats()] == ["From the terminal"]
 
 

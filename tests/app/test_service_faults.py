@@ -116,6 +116,21 @@ def test_a_reply_that_waited_for_a_model_that_failed_says_why_and_can_be_retried
 # Another model
 
 
+def test_choosing_another_model_ends_the_loading_of_the_one_before(desk, service):
+    until(lambda: service.engine_status.phase == "ready")
+    desk.fake.may_load.clear()
+    service.switch_model("huge-70b")
+    until(lambda: service.engine_status.progress is not None)
+    waiting = service.count_tokens("Lisbon")
+    service.switch_model("small-1b")
+    with pytest.raises(EngineUnavailable, match="another model was chosen while huge-70b was loading"):
+        waiting.result(PATIENCE_S)
+    desk.fake.may_load.set()
+    until(lambda: service.engine_status.phase == "ready")
+    assert service.engine_status.model == "small-1b"
+    assert [model.model_name for model in desk.fake.models] == ["fake-1b", "small-1b"]
+
+
 def test_the_model_is_not_changed_under_a_running_reply_unless_forced(desk, service):
     desk.fake.enqueue("A long reply")
     desk.fake.hold()
