@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 
 from paged_chat.engine.errors import PagedChatError
@@ -86,7 +86,7 @@ class ReplyDesk:
 
         self._background.after(self._host.loaded, start).add_done_callback(look)
 
-    def stop(self, chat_id: str | None = None, message_ids: Sequence[int] | None = None) -> int:
+    def stop(self, chat_id: str | None = None, message_ids: Collection[int] | None = None) -> int:
         """Stops the replies of a chat, or some of them, or all there are; gives how many were running."""
         with self._lock:
             jobs = dict(self._jobs)

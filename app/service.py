@@ -116,18 +116,20 @@ class ChatService(ChatLibrary):
 
     def delete_chat(self, chat_id: str) -> None:
         """Stops its replies; `restore_chat` brings it back, until the program ends."""
-        super().delete_chat(chat_id)
-        self._desk.stop(chat_id)
+        with self._sending:
+            super().delete_chat(chat_id)
+            self._desk.stop(chat_id)
 
     def delete_message(self, chat_id: str, message_id: int) -> Chat:
         """Deletes a message and all that follows from it, and stops what is written there.
 
         `restore_message` brings it back, until the program ends.
         """
-        tree = self._stores.of(chat_id).tree(chat_id)
-        chat = super().delete_message(chat_id, message_id)
-        self._desk.stop(chat_id, tuple(tree.branch(message_id)))
-        return chat
+        with self._sending:
+            branch = self._stores.of(chat_id).tree(chat_id).branch(message_id)
+            chat = super().delete_message(chat_id, message_id)
+            self._desk.stop(chat_id, branch)
+            return chat
 
     def fork(self, chat_id: str, message_id: int) -> Chat:
         """A new chat that begins with the path up to this message; that of a temporary chat is temporary.
@@ -210,7 +212,7 @@ class ChatService(ChatLibrary):
 
     def stop(self, chat_id: str, message_id: int | None = None) -> int:
         """Stops one reply, or all of a chat; gives how many were running. They end as "stopped" in a moment."""
-        return self._desk.stop(chat_id, None if message_id is None else (message_id,))
+        return self._desk.stop(chat_id, None if message_id is None else {message_id})
 
     def stop_all(self) -> int:
         """Stops every reply of every chat."""

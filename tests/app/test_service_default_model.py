@@ -1,5 +1,7 @@
 """The service over the default model: what the fake engine can't show."""
 
+from dataclasses import replace
+
 import pytest
 
 from chat_desk import events_of
@@ -9,7 +11,6 @@ from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.request import SamplingParams
 
 LOAD_PATIENCE_S = 120.0
-GREEDY = SamplingParams(temperature=0.0, max_tokens=24)
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +71,14 @@ def test_four_replies_cost_one_prefill_and_differ(service):
 
 
 @pytest.mark.default_model
-def test_a_reply_that_is_continued_says_what_it_would_have_said(service):
-    chat = service.create_chat(sampling=GREEDY, user="continued")
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_reply_that_is_continued_says_what_it_would_have_said(service, temperature):
+    sampling = SamplingParams(temperature=temperature, seed=6, max_tokens=24)
+    chat = service.create_chat(sampling=sampling, user=f"continued at {temperature}")
     [whole] = ask(service, chat, "Tell me about the sea.")
     assert whole.finish_reason == "length"
-    cut_turn = service.retry(chat.id, whole.id, sampling=SamplingParams(temperature=0.0, max_tokens=12))
+    # A retry takes the number after the seed: so this one draws with 6 too.
+    cut_turn = service.retry(chat.id, whole.id, sampling=replace(sampling, seed=5, max_tokens=12))
     [cut] = answers(service, chat, cut_turn.replies)
     assert cut.token_ids == whole.token_ids[:12]
     service.continue_reply(chat.id, cut.id)
