@@ -134,7 +134,7 @@ def _titles(connection: Connection, query: Query, user: str) -> Iterator[Row]:
     return connection.execute(
         f"""
         SELECT id AS chat_id, NULL AS message_id, title AS text FROM chats
-        WHERE {matching} user = ? AND deleted_by IS NULL ORDER BY updated_at DESC, id DESC
+        WHERE {matching} user = ? AND deleted_by IS NULL ORDER BY updated_at DESC, number DESC
         """,
         (user,) if expression is None else (expression, user),
     )

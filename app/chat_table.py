@@ -94,11 +94,11 @@ def list_chats(
         conditions.append("EXISTS (SELECT 1 FROM json_each(chats.tags) WHERE value = ?)")
         values.append(text_to_db(tag))
     if before is not None:
-        conditions.append("(is_pinned, updated_at, id) < (?, ?, ?)")
+        conditions.append("(is_pinned, updated_at, number) < (?, ?, (SELECT number FROM chats WHERE id = ?))")
         values += [before.is_pinned, time_to_db(before.updated_at), before.id]
     rows = connection.execute(
         f"SELECT {CHAT_COLUMNS} FROM chats WHERE {' AND '.join(conditions)} "
-        "ORDER BY is_pinned DESC, updated_at DESC, id DESC LIMIT ?",
+        "ORDER BY is_pinned DESC, updated_at DESC, number DESC LIMIT ?",
         [*values, -1 if limit is None else limit],
     )
     return list(map(chat_from, rows))

@@ -31,7 +31,7 @@ def migrate(connection: Connection, *, stop_before: str | None = None) -> None:
 def m001_chats(db: Database) -> None:
     """Chats, and their messages as trees.
 
-    chats.number: what the search index knows a chat by.
+    chats.number: what the search index knows a chat by; of two chats of one time the greater is the newer.
     chats.deleted_by, messages.deleted_by: the store in which it was deleted; NULL is not deleted.
     messages.deleted_with: the topmost message of the branch that was deleted; its active_leaf_before is the chat's
         active leaf then, if it lay in the branch.
@@ -58,7 +58,7 @@ def m001_chats(db: Database) -> None:
             deleted_by TEXT
         ) STRICT
         """,
-        "CREATE INDEX chats_as_listed ON chats (user, is_pinned DESC, updated_at DESC, id DESC)",
+        "CREATE INDEX chats_as_listed ON chats (user, is_pinned DESC, updated_at DESC, number DESC)",
         "CREATE INDEX chats_by_active_leaf ON chats (active_leaf_id)",
         # AUTOINCREMENT: the id of a message that is gone is never another's, so no stale screen can mean the wrong one.
         """

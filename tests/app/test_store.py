@@ -65,6 +65,14 @@ def test_a_list_is_read_in_pages(store):
     assert pages == [["3", "0", "6"], ["5", "4", "2"], ["1"]]
 
 
+def test_of_chats_of_one_time_the_last_one_added_comes_first(store):
+    store.import_chats(replace(IMPORTED, title=str(number), is_archived=False) for number in range(4))
+    assert titles(store) == ["3", "2", "1", "0"]
+    first, second = store.chats(limit=2)
+    assert titles(store, before=second) == ["1", "0"]
+    assert [hit.chat.id for hit in store.search("3")][:1] == [first.id]
+
+
 def test_archived_chats_have_a_list_of_their_own(store):
     store.create_chat(title="here")
     put_away = store.create_chat(title="put away")
