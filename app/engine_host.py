@@ -100,13 +100,24 @@ class EngineHost:
             raise EngineUnavailable(self._status.error or "")
 
     def call(self, function: Callable[[Engine], Result]) -> Future[Result]:
-        """Runs on the engine's thread; raises EngineUnavailable where none is ready yet, so that nobody waits."""
+        """Runs on the engine's thread once it is loaded; raises EngineUnavailable where it never will be."""
         self.check_usable()
-        with self._lock:
-            served = self._served
-        if served is None:
-            raise EngineUnavailable("the model is being exchanged: ask again when it is loaded")
-        return served.call(function)
+        promised: Future[Result] = Future()
+
+        def ask(loaded: Future[LoadedEngine]) -> None:
+            if (error := loaded.exception()) is not None:
+                _pass_on(error, promised)
+            else:
+                loaded.result().served.call(function).add_done_callback(answer)
+
+        def answer(answered: Future[Result]) -> None:
+            if (error := answered.exception()) is not None:
+                _pass_on(error, promised)
+            elif promised.set_running_or_notify_cancel():
+                promised.set_result(answered.result())
+
+        self._loaded.add_done_callback(ask)
+        return promised
 
     def switch(self, config: EngineConfig) -> None:
         """Closes the engine and opens another; what the old one was doing ends."""
@@ -214,3 +225,8 @@ class EngineHost:
 def _refuse(loaded: Future[LoadedEngine], error: EngineUnavailable) -> None:
     with contextlib.suppress(InvalidStateError):  # it was ready before, or refused
         loaded.set_exception(error)
+
+
+def _pass_on(error: BaseException, promised: Future[Result]) -> None:
+    if promised.set_running_or_notify_cancel():
+        promised.set_exception(error)

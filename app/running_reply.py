@@ -165,21 +165,21 @@ class RunningReply:
     def update(self) -> ReplyUpdate:
         """For a reader who has seen nothing of it yet."""
         with self._lock:
-            told = self._message() if self._is_settled else self._draft_message()
+            is_settled = self._is_settled
             return ReplyUpdate(
                 chat_id=self.chat_id,
                 message_id=self.message_id,
                 parent_id=self._draft.parent_id,
-                text=told.text,
-                new_text=told.text,
-                status=told.status,
+                text=self._text,
+                new_text=self._text,
+                status=self._status if is_settled else "draft",
                 num_generated_tokens=len(self._token_ids),
                 tokens_per_s=self._tokens_per_s(),
-                finish_reason=told.finish_reason,
-                cost=told.cost if told.status != "draft" else None,
+                finish_reason=self._finish_reason if is_settled else None,
+                cost=self._cost if is_settled else None,
                 plan=self._plan,
                 request_id=self._request_id,
-                error=told.error,
+                error=self._error if is_settled else None,
                 save_error=self._save_error,
             )
 

@@ -57,13 +57,16 @@ def test_what_is_sent_while_the_model_loads_is_stored_and_answered_afterwards(de
     desk.fake.enqueue("At last")
     service.send(chat.id, "Are you there?")
     plan = service.plan(chat.id, "More?")
+    snapshot = service.ask_engine(lambda engine: engine.snapshot())
     assert (service.engine_status.phase, service.engine_status.model) == ("loading", "slow-7b")
     assert (service.engine_status.progress.done, service.engine_status.progress.total) == (1, 4)
     assert not plan.done()
+    assert not snapshot.done()
     desk.fake.may_load.set()
     desk.finish(chat)
     assert desk.texts(chat) == ["Are you there?", "At last"]
     assert plan.result(PATIENCE_S).window == 4096
+    assert snapshot.result(PATIENCE_S).num_blocks == 512
     assert service.engine_status.phase == "ready"
 
 
