@@ -1,6 +1,7 @@
 """Importing the engine, which is most of a start."""
 
 import gc
+import os
 import signal
 import sys
 import threading
@@ -12,6 +13,8 @@ from functools import cache
 @cache
 def import_engine() -> None:
     """Imports what an engine needs, torch and Numba above all: a second, the first time."""
+    # NumPy multiplies no matrices here; its library's threads would spin beside the import, waiting for some.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with _uncollected(), _ended_by_interrupt():
         from paged_chat.engine import AsyncEngine, Engine  # noqa: F401
 

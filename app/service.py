@@ -21,6 +21,7 @@ from .chat_library import DEFAULT_SAMPLING, ChatLibrary
 from .chats import Chat, Message, MessageTree, Turn
 from .engine_host import EngineHost, OpenEngine, ServedEngine
 from .errors import EmptyMessage, EngineUnavailable, ReplyRunning
+from .imports import import_engine
 from .new_turn import find, find_whole, new_replies, parent_of_edit, path_to, question_of, request_params
 from .prompts import check_fits, check_room, preview
 from .reply_desk import ReplyDesk
@@ -345,6 +346,7 @@ class ChatService(ChatLibrary):
 
 
 def _open_async_engine(config: EngineConfig, on_progress: OnProgress) -> ServedEngine:
-    from paged_chat.engine import AsyncEngine  # imports torch, so on the host's own thread
+    import_engine()  # takes a second, so on the host's own thread
+    from paged_chat.engine import AsyncEngine
 
     return AsyncEngine(config, on_progress)
