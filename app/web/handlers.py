@@ -92,6 +92,7 @@ class SettingsHandlers:
                     choices=sorted({*(model.name for model in list_models()), self._service.engine_status.model})
                 ),
                 gr.update(visible=False),
+                gr.update(visible=False),
                 chat.system_prompt or "",
                 gr.update(choices=list(self._service.system_prompts()), value=None),
                 gr.update(choices=list(self._service.sampling_presets()), value=None),
@@ -158,20 +159,19 @@ class SettingsHandlers:
 
     # The model
 
-    def switch_model(self, model: str | None) -> Update:
-        """Shows the button that stops running replies first, where there are such."""
+    def switch_model(self, model: str | None) -> list[Update]:
+        """Where replies are running, says so, and shows the button that stops them first."""
         with _shown_to_people():
             try:
                 self._service.switch_model((model or "").strip())
             except ReplyRunning as error:
-                gr.Warning(str(error))
-                return gr.update(visible=True)
-        return gr.update(visible=False)
+                return [gr.update(value=f"{error}.", visible=True), gr.update(visible=True)]
+        return [gr.update(visible=False), gr.update(visible=False)]
 
-    def force_model(self, model: str | None) -> Update:
+    def force_model(self, model: str | None) -> list[Update]:
         with _shown_to_people():
             self._service.switch_model((model or "").strip(), force=True)
-        return gr.update(visible=False)
+        return [gr.update(visible=False), gr.update(visible=False)]
 
     def _chat(self, chat_id: str, request: gr.Request) -> Chat:
         return self._service.chat(chat_id, request.username or "")

@@ -16,10 +16,11 @@ MAX_SYSTEM_PROMPT_LENGTH = 100_000
 _HEAR_OF_CHAT = """
 addEventListener("paged-chat:settings", (event) => {
   props.value = event.detail.chatId;
-  trigger("change");
+  trigger("input");
 });
 """
 _CLOSE = "() => document.body.classList.remove('pc-shows-settings')"
+_LOADED = "() => document.getElementById('pc-settings').classList.remove('is-loading')"
 # Events that only touch a chat's row: they wait for nobody, and show no progress.
 _QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
@@ -49,6 +50,7 @@ def build_settings(service: ChatService) -> None:
                 "Stop replies and load", size="sm", variant="stop", visible=False, elem_id="pc-force-model"
             )
 
+        refusal = gr.Markdown(visible=False)
         gr.Markdown("### System prompt of this chat")
         system_prompt = gr.Textbox(
             show_label=False,
@@ -66,12 +68,12 @@ def build_settings(service: ChatService) -> None:
         sampling_preset, keep_sampling, drop_sampling = _preset_row("settings", "pc-sampling-preset")
 
     close.click(None, js=_CLOSE)
-    asked_for.change(
+    asked_for.input(
         handlers.load,
         asked_for,
-        [chat_id, model, model, force, system_prompt, prompt_preset, sampling_preset, *fields],
+        [chat_id, model, model, refusal, force, system_prompt, prompt_preset, sampling_preset, *fields],
         **_QUIET,
-    )
+    ).then(None, js=_LOADED)
     system_prompt.blur(handlers.save_system_prompt, [chat_id, system_prompt], **_QUIET)
     for field in fields:
         field.change(handlers.save_sampling, [chat_id, *fields], trigger_mode="always_last", **_QUIET)
@@ -84,8 +86,8 @@ def build_settings(service: ChatService) -> None:
     keep_sampling.click(handlers.keep_sampling, [sampling_preset, *fields], sampling_preset, **_QUIET)
     drop_sampling.click(handlers.drop_sampling, sampling_preset, sampling_preset, **_QUIET)
 
-    switch.click(handlers.switch_model, model, force, **_QUIET)
-    force.click(handlers.force_model, model, force, **_QUIET)
+    switch.click(handlers.switch_model, model, [refusal, force], **_QUIET)
+    force.click(handlers.force_model, model, [refusal, force], **_QUIET)
 
 
 def _preset_row(what: str, elem_id: str) -> tuple[gr.Dropdown, gr.Button, gr.Button]:

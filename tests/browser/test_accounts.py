@@ -42,7 +42,7 @@ def test_each_person_has_their_own_chats_and_salt(browser, served, faults):
 
 
 def test_a_stranger_gets_nothing(browser, served, faults):
-    faults.expected_errors.append("401")
+    faults.expected_errors += ["400", "401"]
     with context_of(browser) as context:
         page = context.new_page()
         faults.watch(page)

@@ -11,12 +11,12 @@ def ask_for_four(chat, engine):
     engine.hold()
     chat.send("Fish")
     engine.let(4)
+    expect(chat.page.locator(".reply-column .body")).to_have_text(["one", "two", "red", "blue"])
 
 
 def test_four_replies_stream_in_columns_and_one_is_picked(chat, engine):
     ask_for_four(chat, engine)
-    columns = chat.page.locator(".column")
-    expect(columns.locator(".body")).to_have_text(["one", "two", "red", "blue"])
+    columns = chat.page.locator(".reply-column")
     engine.go()
     expect(columns.locator(".body")).to_have_text(["one fish", "two fish", "red fish", "blue fish"])
     chat.wait_for_end()
@@ -37,7 +37,7 @@ def test_on_a_phone_the_columns_are_tabs(open_tab, engine):
     ask_for_four(chat, engine)
     engine.go()
     chat.wait_for_end()
-    shown = chat.page.locator(".column .body:visible")
+    shown = chat.page.locator(".reply-column .body:visible")
     expect(shown).to_have_text(["one fish"])
     chat.page.get_by_role("tab", name="Reply 4").click()
     expect(shown).to_have_text(["blue fish"])
@@ -48,7 +48,7 @@ def test_the_columns_are_there_again_after_a_reload_until_one_is_picked(chat, en
     ask_for_four(chat, engine)
     chat.page.reload()
     engine.go()
-    columns = chat.page.locator(".column")
+    columns = chat.page.locator(".reply-column")
     expect(columns.locator(".body")).to_have_text(["one fish", "two fish", "red fish", "blue fish"])
     columns.nth(0).get_by_role("button", name="Go on with this one").click()
     chat.page.reload()

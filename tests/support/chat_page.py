@@ -112,6 +112,7 @@ class ChatPage:
         self.page.get_by_role("button", name="Settings", exact=True).click()
         drawer = self.page.locator("#pc-settings")
         expect(drawer).to_be_visible()
+        expect(drawer).not_to_have_class(re.compile("is-loading"))
         return drawer
 
     def overflow(self) -> int:

@@ -122,7 +122,7 @@ export class Conversation {
       const tabs = el("div", { class: "column-tabs", role: "tablist" });
       const columns = this.columns.map((id, index) => {
         const pick = el("button", { type: "button", class: "button pick", onclick: () => this.pickColumn(id) }, "Go on with this one");
-        const column = el("section", { class: "column", "aria-label": `Reply ${index + 1}` }, el("header", {}, el("strong", {}, `Reply ${index + 1}`), pick), this.nodes.get(id).element);
+        const column = el("section", { class: "reply-column", "aria-label": `Reply ${index + 1}` }, el("header", {}, el("strong", {}, `Reply ${index + 1}`), pick), this.nodes.get(id).element);
         const choose = () => {
           for (const other of columns) other.classList.toggle("is-chosen", other === column);
           for (const other of tabs.children) other.setAttribute("aria-selected", other === tab);

@@ -157,15 +157,27 @@ class Page {
 
   /** Settings are a chat's; where there is none yet, one begins. */
   async openSettings() {
-    if (document.body.classList.toggle(SETTINGS) && this.chatId === null) await this.createChat();
-    else this.tellSettings();
+    const isShown = document.body.classList.toggle(SETTINGS);
+    if (isShown && this.chatId === null) {
+      this.blockSettings();
+      await this.createChat();
+    } else this.tellSettings();
   }
 
   /** Gradio's part of the page reads the settings of this chat. */
   tellSettings() {
     if (!document.body.classList.contains(SETTINGS)) return;
-    if (this.chatId === null) document.body.classList.remove(SETTINGS);
-    else dispatchEvent(new CustomEvent("paged-chat:settings", { detail: { chatId: this.chatId } }));
+    if (this.chatId === null) {
+      document.body.classList.remove(SETTINGS);
+      return;
+    }
+    this.blockSettings();
+    dispatchEvent(new CustomEvent("paged-chat:settings", { detail: { chatId: this.chatId } }));
+  }
+
+  /** Until they are read, what somebody changes would be another chat's. */
+  blockSettings() {
+    document.getElementById("pc-settings").classList.add("is-loading");
   }
 
   // What the person does
@@ -190,6 +202,7 @@ class Page {
     return {
       older: () => this.connection.tell({ kind: "older" }),
       pick: (id) => act(id, "pick"),
+      stop: (id) => act(id, "stop"),
       retry: (id) => follow(act(id, "retry", { n: 1 })),
       continue: (id) => follow(act(id, "continue")),
       edit: (id, text) => follow(act(id, "edit", { text, n: this.composer.numReplies })),

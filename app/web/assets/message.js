@@ -7,7 +7,7 @@ const LONG_PX = 420; // a person's longer message is folded
 const COPIED_MS = 1500;
 
 export class MessageNode {
-  /** actions: what the buttons do, each with the message's id: pick, retry, edit, continue, fork, delete. */
+  /** actions: what the buttons do, each with the message's id: pick, stop, retry, edit, continue, fork, delete. */
   constructor(view, actions) {
     this.actions = actions;
     this.blocks = []; // as they stand in the body
@@ -83,6 +83,7 @@ export class MessageNode {
       ...[
         view.sibling_ids.length > 1 && this.siblingWalk(),
         isReply && view.can_continue && iconButton("play", "Continue this reply", act("continue")),
+        this.isLive && iconButton("stop", "Stop this reply", act("stop")),
         isReply && iconButton("retry", "Retry: another reply beside this one", act("retry")),
         !isReply && iconButton("edit", "Edit: another message beside this one", () => this.beginEdit()),
         iconButton("copy", "Copy the message", (event) => this.copy(event.currentTarget)),
