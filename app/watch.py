@@ -123,10 +123,10 @@ class Watcher(Generic[Event]):
                 return
             if not paced:
                 self._at_once.add(subject)
-            elif subject in self._news:
-                return  # the reader is awake, or wakes when it is due
+            is_awaited = paced and subject in self._news
             self._news[subject] = read
-            self._wake()
+            if not is_awaited:  # otherwise the reader is awake, or wakes when it is due
+                self._wake()
 
     def end(self) -> None:
         """Nothing more will be told; what waits can still be read."""

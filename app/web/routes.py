@@ -144,9 +144,14 @@ def stop(chat: OwnChat, service: ServiceOf) -> Answer:
 
 @router.post("/chats/{chat_id}/plan")
 async def plan(question: Question, chat: OwnChat, service: ServiceOf) -> Answer:
-    """What sending `text`, or putting it in the place of `message_id`, would reuse, compute and leave out."""
-    future = await asyncio.to_thread(_plan, question, chat, service)
-    plan = await asyncio.wrap_future(future)
+    """What sending `text`, or putting it in the place of `message_id`, would reuse, compute and leave out.
+
+    That it would be refused is an answer here, no error: nobody has sent anything.
+    """
+    try:
+        plan = await asyncio.wrap_future(await asyncio.to_thread(_plan, question, chat, service))
+    except PagedChatError as error:
+        return {"refusal": str(error)}
     return {
         "words": str(plan),
         "num_prompt_tokens": plan.num_prompt_tokens,

@@ -191,3 +191,12 @@ def test_leaving_a_block_closes(watcher):
         return other.is_closed
 
     assert asyncio.run(story())
+
+
+def test_what_waits_for_its_time_is_told_as_it_is_then():
+    watcher = Watcher[str]()
+    watcher.tell("model", lambda: "loading 1 %", paced=True)
+    assert watcher.get(timeout=1) == "loading 1 %"
+    watcher.tell("model", lambda: "loading 2 %", paced=True)
+    watcher.tell("model", lambda: "loading 3 %", paced=True)
+    assert watcher.get(timeout=1) == "loading 3 %"

@@ -19,7 +19,7 @@ MODEL_PATIENCE_MS = 120_000
 def command(default_model: str, tmp_path, monkeypatch) -> Iterator[str]:
     """The address of a `paged-chat web` in a process of its own."""
     url = f"http://127.0.0.1:{(port := free_port())}"
-    arguments = [sys.executable, "-c", "from paged_chat.app.cli import main; main()", "web", "--port", str(port)]
+    arguments = [sys.executable, "-P", "-c", "from paged_chat.app.cli import main; main()", "web", "--port", str(port)]
     begin = time.monotonic()
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

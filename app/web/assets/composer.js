@@ -141,13 +141,14 @@ export class Composer {
     let plan;
     try {
       plan = await post(`chats/${place.chat_id}/plan`, question, this.planRequest.signal);
-    } catch (error) {
-      this.price.textContent = error.name === "Error" && question.text ? error.message : "";
-      return;
+    } catch {
+      return; // more was typed meanwhile, or the line is broken
     }
     if (place.chat_id !== this.chatId) return;
     const isWritten = question.text.trim() || question.attachments.length;
-    this.price.textContent = isWritten ? plan.words : "";
+    this.price.textContent = isWritten ? (plan.refusal ?? plan.words) : "";
+    this.price.classList.toggle("is-refusal", Boolean(plan.refusal));
+    if (plan.refusal) return;
     this.showUse(plan.num_prompt_tokens, plan.window);
     this.actions.leftOut(plan.left_out_ids);
   }

@@ -221,11 +221,8 @@ class Page {
   planEdit(id, text, show) {
     clearTimeout(this.editTimer);
     this.editTimer = setTimeout(async () => {
-      try {
-        show((await post(`chats/${this.chatId}/plan`, { message_id: id, text })).words);
-      } catch (error) {
-        show(text.trim() ? error.message : "");
-      }
+      const plan = await attempt(() => post(`chats/${this.chatId}/plan`, { message_id: id, text }));
+      if (plan) show(plan.refusal ?? plan.words);
     }, PLAN_PAUSE_MS);
   }
 }
