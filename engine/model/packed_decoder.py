@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from paged_chat.kernels.cpu.arrays import KINDS
-from paged_chat.kernels.cpu.packed_linear import GROUP
 from paged_chat.kernels.cpu.packed_step import compile_step, num_stages
-from paged_chat.kernels.cpu.paged_attention import PART_HEADER, ROWS_BY_PIECE, heads_at_once
+from paged_chat.kernels.cpu.paged_attention import ROWS_BY_PIECE
+from paged_chat.kernels.cpu.piece_attention import PART_HEADER, heads_at_once
 from paged_chat.kernels.cpu.simd import LANES
 from paged_chat.kernels.cpu.team import shared_team
+from paged_chat.kernels.cpu.tile_rows import GROUP
 from paged_chat.kernels.cpu.work_sharing import new_counters
 
 from .config import ModelConfig

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paged_chat.kernels.cpu.packed_linear import GROUP, group_bytes, pack, quantise
+from paged_chat.kernels.cpu.packed_linear import pack, quantise
 from paged_chat.kernels.cpu.simd import LANES
+from paged_chat.kernels.cpu.tile_rows import GROUP, group_bytes
 
 from ..progress import LoadProgress, OnProgress
 from .config import ModelConfig

@@ -10,10 +10,11 @@ from paged_chat.kernels.cpu.amx_attention import plan_chunks
 from paged_chat.kernels.cpu.amx_linear import STRIP, count_blocks, tiles_for
 from paged_chat.kernels.cpu.amx_step import compile_step, num_stages
 from paged_chat.kernels.cpu.arrays import KINDS
-from paged_chat.kernels.cpu.packed_linear import GROUP
-from paged_chat.kernels.cpu.paged_attention import PART_HEADER, ROWS_BY_PIECE, heads_at_once
+from paged_chat.kernels.cpu.paged_attention import ROWS_BY_PIECE
+from paged_chat.kernels.cpu.piece_attention import PART_HEADER, heads_at_once
 from paged_chat.kernels.cpu.simd import LANES
 from paged_chat.kernels.cpu.team import default_threads, shared_team
+from paged_chat.kernels.cpu.tile_rows import GROUP
 from paged_chat.kernels.cpu.work_sharing import new_counters
 
 from .config import ModelConfig

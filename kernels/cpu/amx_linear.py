@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from . import amx, simd
 from .amx import COLUMNS, ROW_BYTES, ROWS, TILE_BYTES
-from .packed_linear import GROUP, SCALE_BYTES, group_bytes
 from .simd import FLOATS, HALVES, I64, LANES, compiled
+from .tile_rows import GROUP, SCALE_BYTES, group_bytes
 from .work_sharing import items
 
 STRIP = 2  # tiles of outputs that are computed together

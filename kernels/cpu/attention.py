@@ -11,7 +11,8 @@ from torch import Tensor
 from . import gathered_attention
 from .arrays import address, as_array, kind_of, stride_bytes
 from .kv_cache import is_vectorised
-from .paged_attention import PART_HEADER, ROWS_BY_PIECE, attend_rows, count_pieces, heads_at_once
+from .paged_attention import ROWS_BY_PIECE, attend_rows, count_pieces
+from .piece_attention import PART_HEADER, heads_at_once
 from .rows import widen_row
 from .simd import SOURCE_STAMP, compiled
 from .team import shared_team

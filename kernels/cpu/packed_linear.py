@@ -29,22 +29,13 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from . import simd
-from .simd import FLOATS, HALVES, I32, I64, INTS, LANES, compiled
+from .simd import FLOATS, I32, I64, INTS, LANES, compiled
+from .tile_rows import FOURS, GROUP, MOST_ROWS, PAIR_ORDER, SCALE_BYTES, STEP_BITS, STEPS, are_paired, tile_rows
 from .work_sharing import items
 
-GROUP = 32  # columns that share a scale
-STEP_BITS = 8
-STEPS = 1 << STEP_BITS  # fine steps in a coarse one: a shift instead of a product
-FOURS = GROUP // 4
-SCALE_BYTES = 2 * 2 * LANES
 LARGEST = float(np.finfo(np.float16).max)
 ROWS_AT_ONCE = 4096  # that are rounded together: what rounding needs in between stays small
 CLAIMS_PER_STAGE = 48  # enough that threads end together, few enough that claiming costs nothing
-
-
-def group_bytes(bits: int) -> int:
-    """Bytes of one group of a tile."""
-    return GROUP * LANES * bits // 8 + SCALE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,81 +143,6 @@ def pack(weights: GroupedWeights, bits: int) -> NDArray[np.uint8]:  # [tiles, gr
     return np.ascontiguousarray(packed)
 
 
-@intrinsic
-def _tile_rows(  # type: ignore[no-untyped-def]
-    typing_context: Any,
-    bits,  # 4 or 8, literal
-    rows,  # of activations that share one reading of the weights, literal
-    levels,  # bytes of an activation, 1 or 2, literal
-    tile,  # address of [groups, group_bytes]
-    num_groups,
-    quants,  # address of int8 [rows, levels, columns]
-    level_stride,  # bytes from the coarse bytes to the fine ones
-    quants_stride,  # bytes from row to row
-    scales,  # address of float32 [rows, groups], s
-    sums,  # address of float32 [rows, groups], s Σ p
-    scales_stride,
-    output,  # address of float32 [rows, 16]
-    output_stride,
-):
-    """One tile of weights times a few rows of activations."""
-    if not simd.are_literal(bits, rows, levels):
-        return None
-    num_bits, num_rows, num_levels = bits.literal_value, rows.literal_value, levels.literal_value
-    num_bytes = group_bytes(num_bits)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        tile, groups, quants, level_step, quants_step, scales, sums, scales_step, output, output_step = arguments[3:]
-        totals = [simd.variable(builder, simd.floats(0.0)) for _ in range(num_rows)]
-        with cgutils.for_range(builder, groups) as loop:
-            group = simd.at(builder, tile, builder.mul(loop.index, I64(num_bytes)))
-            fours = _load_fours(builder, group, num_bits)
-            scale_bytes = simd.at(builder, group, num_bytes - SCALE_BYTES)
-            weight_scale = builder.fpext(simd.load(builder, scale_bytes, HALVES), FLOATS)
-            minima = simd.load(builder, simd.at(builder, scale_bytes, SCALE_BYTES // 2), HALVES)
-            weight_minimum = builder.fpext(minima, FLOATS)
-            for row in range(num_rows):
-                row_quants = simd.at(builder, quants, builder.mul(quants_step, I64(row)))
-                row_quants = simd.at(builder, row_quants, builder.mul(loop.index, I64(GROUP)))
-                product = _dot_group(builder, fours, row_quants)
-                if num_levels == 2:
-                    fine = _dot_group(builder, fours, simd.at(builder, row_quants, level_step))
-                    product = builder.add(builder.shl(product, simd.ints(STEP_BITS)), fine)
-                product = builder.sitofp(product, FLOATS)
-                offset = builder.add(builder.mul(scales_step, I64(row)), builder.mul(loop.index, I64(4)))
-                scale = simd.splat(builder, simd.load(builder, simd.at(builder, scales, offset), simd.F32))
-                scaled_sum = simd.splat(builder, simd.load(builder, simd.at(builder, sums, offset), simd.F32))
-                total = builder.load(totals[row])
-                total = simd.fma(builder, product, builder.fmul(weight_scale, scale), total)
-                builder.store(simd.fma(builder, weight_minimum, scaled_sum, total), totals[row])
-        for row in range(num_rows):
-            place = simd.at(builder, output, builder.mul(output_step, I64(row)))
-            simd.store(builder, builder.load(totals[row]), place)
-        return context.get_dummy_value()
-
-    return types.void(bits, rows, levels, *([types.uint64] * 10)), generate
-
-
-def _dot_group(builder: Any, fours: list[Any], quants: Any) -> Any:
-    """16 rows of weights times one row of activations, over one group."""
-    # Two chains of additions, since one waits for the result of the last.
-    chains = [simd.ints(0), simd.ints(0)]
-    for place, four in enumerate(fours):
-        columns = simd.splat(builder, simd.load(builder, simd.at(builder, quants, 4 * place), I32))
-        chains[place % 2] = simd.dot_fours(builder, chains[place % 2], four, builder.bitcast(columns, simd.BYTES))
-    return builder.add(*chains)
-
-
-def _load_fours(builder: Any, group: Any, num_bits: int) -> list[Any]:
-    """Eight vectors of 16 rows times 4 columns, as unsigned bytes."""
-    width = 4 * LANES
-    if num_bits == 8:
-        return [simd.load(builder, simd.at(builder, group, width * i), simd.BYTES) for i in range(FOURS)]
-    stored = [simd.load(builder, simd.at(builder, group, width * i), simd.BYTES) for i in range(FOURS // 2)]
-    low = [builder.and_(four, ir.Constant(simd.BYTES, [15] * width)) for four in stored]
-    return low + [builder.lshr(four, ir.Constant(simd.BYTES, [4] * width)) for four in stored]
-
-
 @compiled()
 def linear(bits, levels, counters, stage, packed, bias, quants, scales, sums, output):  # type: ignore[no-untyped-def]
     """One layer for all rows, its tiles shared among the threads.
@@ -248,21 +164,21 @@ def linear(bits, levels, counters, stage, packed, bias, quants, scales, sums, ou
         output_at = np.uint64(output.ctypes.data) + np.uint64(4 * LANES * tile)
         row = 0
         while row < num_rows:
-            if num_rows - row >= 8:
+            if MOST_ROWS >= 8 and num_rows - row >= 8:
                 num_here = 8
-                _tile_rows(bits, 8, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
+                tile_rows(bits, 8, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
                            sums_at, scales_step, output_at, output_step)  # fmt: skip
             elif num_rows - row >= 4:
                 num_here = 4
-                _tile_rows(bits, 4, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
+                tile_rows(bits, 4, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
                            sums_at, scales_step, output_at, output_step)  # fmt: skip
             elif num_rows - row >= 2:
                 num_here = 2
-                _tile_rows(bits, 2, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
+                tile_rows(bits, 2, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
                            sums_at, scales_step, output_at, output_step)  # fmt: skip
             else:
                 num_here = 1
-                _tile_rows(bits, 1, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
+                tile_rows(bits, 1, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
                            sums_at, scales_step, output_at, output_step)  # fmt: skip
             row += num_here
             quants_at += np.uint64(num_here) * quants_step
@@ -299,12 +215,16 @@ def _quantise_groups(  # type: ignore[no-untyped-def]
             most = 127.0 if num_levels == 1 else 127.0 * STEPS
             is_zero = builder.fcmp_ordered("==", largest, simd.F32(0.0))
             inverse = builder.select(is_zero, simd.F32(0.0), builder.fdiv(simd.F32(most), largest))
-            target = simd.at(builder, quants, builder.mul(loop.index, I64(GROUP)))
+            column_bytes = 2 if are_paired(num_levels) else 1
+            target = simd.at(builder, quants, builder.mul(loop.index, I64(column_bytes * GROUP)))
             total = simd.ints(0)
             for i, half in enumerate(halves):
                 scaled = builder.fmul(half, simd.splat(builder, inverse))
                 quant = builder.fptosi(simd.call(builder, "llvm.rint.v16f32", FLOATS, scaled), INTS)
                 total = builder.add(total, quant)
+                if are_paired(num_levels):
+                    _store_pairs(builder, quant, simd.at(builder, target, 2 * LANES * i))
+                    continue
                 coarse = quant
                 if num_levels == 2:
                     coarse = builder.ashr(builder.add(quant, simd.ints(STEPS // 2)), simd.ints(STEP_BITS))
@@ -326,9 +246,18 @@ def _store_bytes(builder: Any, value: Any, place: Any) -> None:
     simd.store(builder, builder.trunc(value, ir.VectorType(simd.I8, LANES)), place)
 
 
+def _store_pairs(builder: Any, value: Any, place: Any) -> None:
+    order = ir.Constant(INTS, [first + place for first in range(0, LANES, 4) for place in PAIR_ORDER])
+    shorts = builder.trunc(value, simd.SHORTS)
+    simd.store(builder, builder.shuffle_vector(shorts, shorts, order), place)
+
+
 @compiled()
 def quantise_row(levels, values, quants, scales, sums):  # type: ignore[no-untyped-def]
-    """values float32 [columns] → quants int8 [levels, at least columns], scales and sums float32 [groups]."""
+    """values float32 [columns] → quants int8 [levels, at least columns], scales and sums float32 [groups].
+
+    Where `are_paired(levels)`, the bytes of `quants` hold int16 [columns] instead, in `PAIR_ORDER`.
+    """
     literally(levels)
     _quantise_groups(
         levels,

@@ -8,9 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .packed_linear import GROUP, linear, quantise_row
+from .packed_linear import linear, quantise_row
 from .simd import LANES, SOURCE_STAMP, compiled
 from .team import shared_team
+from .tile_rows import GROUP
 from .work_sharing import items, new_counters
 
 LEVELS = 2  # bytes of an activation, as in the packed step

@@ -3,18 +3,22 @@
 Numba turns loops over arrays into vector code only where it can prove that to be safe, and keeps accumulators in
 memory. The few inner loops that decide the speed are therefore built from these pieces with LLVM's own builder, inside
 Numba intrinsics. LLVM maps the 16-lane vectors to what the processor has: one AVX-512 register, two of AVX2, four of
-NEON. Sums are always taken in the same order, so a result doesn't depend on what is computed beside it.
+NEON. Where many sums are kept in registers at once, a kernel takes `REGISTER_LANES` of the 16 lanes at a time, so that
+the registers suffice. Sums are always taken in the same order, whatever the processor, so a result doesn't depend on
+what is computed beside it, nor on where.
 """
 
+import platform
+import sys
 import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import config, njit, types
 from numba.core import cgutils
+from numba.core.codegen import get_host_cpu_features
 
 compiled = partial(njit, nogil=True, error_model="numpy")
 """Numba's decorator as all our kernels want it: the interpreter lock is free, and a division by 0 gives inf or NaN."""
@@ -26,7 +30,6 @@ function that is kept refers to this number, which makes it a part of the key: a
 LANES = 16
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F32, F16 = ir.FloatType(), ir.HalfType()
-BYTES = ir.VectorType(I8, 4 * LANES)
 INTS = ir.VectorType(I32, LANES)
 SHORTS = ir.VectorType(I16, LANES)
 FLOATS = ir.VectorType(F32, LANES)
@@ -35,12 +38,23 @@ HALVES = ir.VectorType(F16, LANES)
 
 def _target_features() -> dict[str, bool]:
     """Of the processor that Numba compiles for: its variables NUMBA_CPU_NAME and NUMBA_CPU_FEATURES may say another."""
-    if config.CPU_FEATURES is None:
-        return dict(llvm.get_host_cpu_features())
-    return {feature[1:]: feature.startswith("+") for feature in config.CPU_FEATURES.split(",") if feature}
+    features = get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
+    if not features and sys.platform == "darwin" and platform.machine() == "arm64":
+        features = "+neon,+dotprod"  # LLVM doesn't look there; every Apple processor of this kind has them
+    return {feature[1:]: feature.startswith("+") for feature in features.split(",") if feature}
+
+
+def _registers(features: dict[str, bool]) -> tuple[int, int]:
+    """(float32 lanes of a vector register, how many such registers there are)."""
+    if features.get("avx512f"):
+        return 16, 32
+    if features.get("avx"):
+        return 8, 16
+    return 4, 16 if features.get("sse2") else 32  # NEON, and most of what is newer than SSE
 
 
 FEATURES = _target_features()
+REGISTER_LANES, NUM_REGISTERS = _registers(FEATURES)
 
 FLOAT32, BFLOAT16, FLOAT16 = 0, 1, 2
 """Kinds of stored numbers, as literal arguments of intrinsics; everything is computed in float32."""
@@ -49,7 +63,9 @@ POWER_SERIES = (1.0000000755, 0.69314718803, 0.24022107485, 0.055503571142, 0.00
 """Coefficients of 2^x for x from -1/2 to 1/2."""
 
 ITEM_SIZE = {FLOAT32: 4, BFLOAT16: 2, FLOAT16: 2}
-_STORED = {FLOAT32: FLOATS, BFLOAT16: SHORTS, FLOAT16: HALVES}
+_CONVERTS_HALVES = bool(FEATURES.get("f16c") or FEATURES.get("avx512f") or FEATURES.get("neon"))
+"""Elsewhere LLVM calls functions of the compiler's own library, which Numba doesn't find."""
+_STORED = {FLOAT32: F32, BFLOAT16: I16, FLOAT16: F16 if _CONVERTS_HALVES else I16}
 
 Builder: TypeAlias = Any  # llvmlite has no types for mypy
 Value: TypeAlias = Any
@@ -60,12 +76,12 @@ def are_literal(*arguments: types.Type) -> bool:
     return all(isinstance(argument, types.IntegerLiteral) for argument in arguments)
 
 
-def floats(value: float) -> Value:
-    return ir.Constant(FLOATS, [value] * LANES)
+def floats(value: float, lanes: int = LANES) -> Value:
+    return ir.Constant(ir.VectorType(F32, lanes), [value] * lanes)
 
 
-def ints(value: int) -> Value:
-    return ir.Constant(INTS, [value] * LANES)
+def ints(value: int, lanes: int = LANES) -> Value:
+    return ir.Constant(ir.VectorType(I32, lanes), [value] * lanes)
 
 
 def at(builder: Builder, address: Value, num_bytes: Value | int) -> Value:
@@ -81,11 +97,11 @@ def store(builder: Builder, value: Value, address: Value) -> None:
     builder.store(value, builder.inttoptr(address, value.type.as_pointer()), align=1)
 
 
-def splat(builder: Builder, value: Value) -> Value:
+def splat(builder: Builder, value: Value, lanes: int = LANES) -> Value:
     """One number in all lanes."""
-    undefined = ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined)
+    undefined = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
     single = builder.insert_element(undefined, value, I32(0))
-    return builder.shuffle_vector(single, undefined, ints(0))
+    return builder.shuffle_vector(single, undefined, ints(0, lanes))
 
 
 def call(builder: Builder, name: str, result: ir.Type, *arguments: Value) -> Value:
@@ -95,7 +111,7 @@ def call(builder: Builder, name: str, result: ir.Type, *arguments: Value) -> Val
 
 
 def fma(builder: Builder, first: Value, second: Value, addend: Value) -> Value:
-    return call(builder, "llvm.fma.v16f32", FLOATS, first, second, addend)
+    return call(builder, f"llvm.fma.v{first.type.count}f32", first.type, first, second, addend)
 
 
 def maximum(builder: Builder, first: Value, second: Value) -> Value:
@@ -121,14 +137,18 @@ def lanes_sum(builder: Builder, value: Value) -> Value:
     return builder.extract_element(value, I32(0))
 
 
-def load_floats(builder: Builder, address: Value, kind: int) -> Value:
-    """16 stored numbers as float32."""
-    stored = load(builder, address, _STORED[kind])
+def load_floats(builder: Builder, address: Value, kind: int, lanes: int = LANES) -> Value:
+    """16 stored numbers, or so many, as float32."""
+    stored = load(builder, address, ir.VectorType(_STORED[kind], lanes))
+    wide = ir.VectorType(F32, lanes)
     if kind == FLOAT32:
         return stored
+    if kind == FLOAT16 and _CONVERTS_HALVES:
+        return builder.fpext(stored, wide)
+    bits = builder.zext(stored, ir.VectorType(I32, lanes))
     if kind == FLOAT16:
-        return builder.fpext(stored, FLOATS)
-    return builder.bitcast(builder.shl(builder.zext(stored, INTS), ints(16)), FLOATS)
+        return _widened_half(builder, bits, lanes)
+    return builder.bitcast(builder.shl(bits, ints(16, lanes)), wide)
 
 
 def store_floats(builder: Builder, value: Value, address: Value, kind: int) -> None:
@@ -139,8 +159,36 @@ def store_floats(builder: Builder, value: Value, address: Value, kind: int) -> N
         bits = builder.add(bits, builder.add(lowest, ints(0x7FFF)))
         value = builder.trunc(builder.lshr(bits, ints(16)), SHORTS)
     elif kind == FLOAT16:
-        value = builder.fptrunc(value, HALVES)
+        value = builder.fptrunc(value, HALVES) if _CONVERTS_HALVES else _narrowed_half(builder, value)
     store(builder, value, address)
+
+
+def _widened_half(builder: Builder, bits: Value, lanes: int) -> Value:
+    """float32 of the bits of float16 by arithmetic: the exponents differ by 112."""
+    size = builder.shl(builder.and_(bits, ints(0x7FFF, lanes)), ints(13, lanes))
+    value = builder.fmul(builder.bitcast(size, ir.VectorType(F32, lanes)), floats(2.0**112, lanes))
+    is_special = builder.icmp_unsigned(">=", size, ints(0x7C00 << 13, lanes))  # infinity or NaN
+    special = builder.or_(size, ints(0x7F800000, lanes))
+    size = builder.select(is_special, special, builder.bitcast(value, bits.type))
+    sign = builder.shl(builder.and_(bits, ints(0x8000, lanes)), ints(16, lanes))
+    return builder.bitcast(builder.or_(size, sign), value.type)
+
+
+def _narrowed_half(builder: Builder, value: Value) -> Value:
+    """The bits of float16, rounded to the nearest, ties to even, of float32."""
+    bits = builder.bitcast(value, INTS)
+    sign = builder.and_(bits, ints(1 << 31))
+    size = builder.xor(bits, sign)
+    lowest = builder.and_(builder.lshr(size, ints(13)), ints(1))
+    rounded = builder.add(size, builder.add(lowest, ints(0xFFF - (112 << 23))))
+    normal = builder.lshr(rounded, ints(13))
+    # Below 2^-14 the addition of 0.5 rounds to multiples of 2^-24, and leaves how many in the lowest bits.
+    shifted = builder.fadd(builder.bitcast(size, FLOATS), floats(0.5))
+    small = builder.sub(builder.bitcast(shifted, INTS), ints(0x3F000000))
+    half = builder.select(builder.icmp_unsigned("<", size, ints(113 << 23)), small, normal)
+    half = builder.select(builder.icmp_unsigned(">=", size, ints(143 << 23)), ints(0x7C00), half)
+    half = builder.select(builder.icmp_unsigned(">", size, ints(255 << 23)), ints(0x7E00), half)
+    return builder.trunc(builder.or_(half, builder.lshr(sign, ints(16))), SHORTS)
 
 
 def exp(builder: Builder, value: Value) -> Value:
@@ -186,19 +234,6 @@ def inverse(builder: Builder, value: Value) -> Value:
     estimate = call(builder, "llvm.x86.avx512.rcp14.ps.512", FLOATS, value, floats(0.0), I16(-1))
     error = fma(builder, builder.fneg(value), estimate, floats(1.0))
     return fma(builder, estimate, error, estimate)
-
-
-def dot_fours(builder: Builder, total: Value, unsigned: Value, signed: Value) -> Value:
-    """total (16 int32) plus the products of 64 unsigned and 64 signed bytes, each four summed; exact."""
-    if FEATURES.get("avx512vnni"):
-        return call(builder, "llvm.x86.avx512.vpdpbusd.512", INTS, total, unsigned, signed)
-    undefined = ir.Constant(BYTES, ir.Undefined)
-    for place in range(4):
-        every_fourth = ir.Constant(INTS, list(range(place, 4 * LANES, 4)))
-        first = builder.zext(builder.shuffle_vector(unsigned, undefined, every_fourth), INTS)
-        second = builder.sext(builder.shuffle_vector(signed, undefined, every_fourth), INTS)
-        total = builder.add(total, builder.mul(first, second))
-    return total
 
 
 def variable(builder: Builder, initial: Value) -> Value:

@@ -1,28 +1,15 @@
 """Weights in 4 and 8 bits: what rounding keeps, and products that come out the same whatever runs beside them."""
 
-import hashlib
-import os
-import subprocess
-import sys
 from functools import cache
 
 import gguf
 import numpy as np
 import pytest
 
-from paged_chat.kernels.cpu.packed_linear import (
-    GROUP,
-    LARGEST,
-    STEPS,
-    GroupedWeights,
-    group_bytes,
-    linear,
-    pack,
-    quantise,
-    quantise_row,
-)
+from paged_chat.kernels.cpu.packed_linear import LARGEST, GroupedWeights, linear, pack, quantise, quantise_row
 from paged_chat.kernels.cpu.simd import LANES, compiled
 from paged_chat.kernels.cpu.team import Team
+from paged_chat.kernels.cpu.tile_rows import GROUP, PAIR_ORDER, STEPS, are_paired, group_bytes
 from paged_chat.kernels.cpu.work_sharing import new_counters
 
 NO_BIAS = np.empty(0, np.float32)
@@ -211,13 +198,20 @@ def round_row_to_two(values, quants, scales, sums):
     quantise_row(2, values, quants, scales, sums)
 
 
+def whole_numbers(quants):  # int8 [levels, columns] → int64 [columns]
+    """What the bytes of a rounded row stand for, in either of the forms that processors want them in."""
+    if are_paired(len(quants)):
+        return quants.view(np.int16).reshape(-1, 4)[:, np.argsort(PAIR_ORDER)].reshape(-1).astype(np.int64)
+    return quants[0].astype(np.int64) if len(quants) == 1 else STEPS * quants[0].astype(np.int64) + quants[1]
+
+
 def rounded_row(values, levels):
     """(the values that the bytes stand for, in float64; scales; sums)"""
     quants = np.full((levels, len(values)), 99, np.int8)
     scales, sums = np.empty((2, len(values) // GROUP), np.float32)
     (round_row_to_one if levels == 1 else round_row_to_two)(values, quants, scales, sums)
-    assert np.abs(quants[0].astype(int)).max(initial=0) <= 127
-    whole = quants[0].astype(np.int64) if levels == 1 else 256 * quants[0].astype(np.int64) + quants[1]
+    whole = whole_numbers(quants)
+    assert np.abs(whole).max(initial=0) <= (127 if levels == 1 else 127 * STEPS)
     by_group = whole.reshape(-1, GROUP)
     np.testing.assert_array_equal(sums, scales * by_group.sum(axis=1).astype(np.float32))
     return (by_group * scales.astype(np.float64)[:, None]).reshape(-1), scales
@@ -247,7 +241,7 @@ def test_a_row_of_the_smallest_numbers_is_next_to_nothing(generator, levels):
     values = normal(generator, GROUP) * np.float32(1e-38)
     quants, (scales, sums) = np.zeros((levels, GROUP), np.int8), np.empty((2, 1), np.float32)
     (round_row_to_one if levels == 1 else round_row_to_two)(values, quants, scales, sums)
-    assert np.abs(quants.astype(np.float64) * STEPS * scales).max() < 1e-35
+    assert np.abs(whole_numbers(quants) * scales.astype(np.float64)).max() < 1e-35
     assert np.abs(sums).max() < 1e-28
 
 
@@ -320,30 +314,3 @@ def test_nan_in_a_row_shows_in_that_row_only(generator, multiply):
     assert not np.isfinite(product[9]).any()
     others = [row for row in range(12) if row not in (4, 9)]
     np.testing.assert_array_equal(product[others], expected[others])
-
-
-# Other processors
-
-
-def products_digest() -> str:
-    generator = np.random.default_rng(6)
-    weights = quantise(normal(generator, 40, 3 * GROUP), 4)
-    return hashlib.sha256(make_multiply(4, 2)(weights, normal(generator, 15, 3 * GROUP)).tobytes()).hexdigest()
-
-
-def test_a_processor_without_byte_products_gives_the_same_bits():
-    """Numba's own variables say what it compiles for: here x86-64 of 2013."""
-    from paged_chat.kernels.cpu.simd import FEATURES
-
-    if not FEATURES.get("avx2"):
-        pytest.skip("this processor has no AVX2")
-    code = "import test_packed_linear; print(test_packed_linear.products_digest())"
-    environment = {
-        **os.environ,
-        "NUMBA_CPU_NAME": "haswell",
-        "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+f16c,+sse2,+sse4.1,+sse4.2,-avx512f,-avx512vnni",
-        "PYTHONPATH": os.path.dirname(__file__),
-    }
-    command = [sys.executable, "-c", code]
-    other = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == products_digest()

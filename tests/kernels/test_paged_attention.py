@@ -5,7 +5,8 @@ import torch
 
 from paged_chat.kernels import choose_backend, reference
 from paged_chat.kernels.cpu import attention
-from paged_chat.kernels.cpu.paged_attention import PIECE_TOKENS, ROWS_BY_PIECE, count_pieces, heads_at_once
+from paged_chat.kernels.cpu.paged_attention import ROWS_BY_PIECE, count_pieces
+from paged_chat.kernels.cpu.piece_attention import PIECE_TOKENS, heads_at_once
 from paged_chat.kernels.cpu.team import Team
 
 DTYPES = [torch.float32, torch.bfloat16]

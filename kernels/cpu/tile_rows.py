@@ -1,0 +1,180 @@
+"""One tile of weights times a few rows of activations: where a packed step spends most of its time.
+
+The 16 outputs of a tile are computed `REGISTER_LANES` at a time, so that the sums of several rows fit the registers. A
+group's products are summed as integers, exactly, and the groups in order: every processor gives the same bits.
+"""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from . import simd
+from .integer_dot import MULTIPLIES_BYTES, WEIGHTS_ARE_SIGNED, bytes_of, dot_fours, dot_pairs, shorts_of
+from .simd import I32, I64, LANES, NUM_REGISTERS, REGISTER_LANES, Builder, Value
+
+GROUP = 32  # columns that share a scale
+STEP_BITS = 8
+STEPS = 1 << STEP_BITS  # fine steps in a coarse one: a shift instead of a product
+FOURS = GROUP // 4
+SCALE_BYTES = 2 * 2 * LANES
+MOST_ROWS = 8 if NUM_REGISTERS >= 32 else 4
+"""Of activations that share one reading of the weights, so that their sums stay in registers."""
+
+PAIR_ORDER = (0, 2, 1, 3)
+"""How each four columns follow each other where activations have 16 bits: one mask splits the weights then."""
+
+
+def group_bytes(bits: int) -> int:
+    """Bytes of one group of a tile."""
+    return GROUP * LANES * bits // 8 + SCALE_BYTES
+
+
+def are_paired(levels: int) -> bool:
+    """Whether activations of so many bytes are kept as numbers of 16 bits, in `PAIR_ORDER`, not as separate bytes."""
+    return levels == 2 and not MULTIPLIES_BYTES
+
+
+@intrinsic
+def tile_rows(  # type: ignore[no-untyped-def]
+    typing_context: Any,
+    bits,  # 4 or 8, literal
+    rows,  # of activations that share one reading of the weights, literal
+    levels,  # bytes of an activation, 1 or 2, literal
+    tile,  # address of [groups, group_bytes]
+    num_groups,
+    quants,  # address of int8 [rows, levels, columns], or of int16 [rows, columns] where they are paired
+    level_stride,  # bytes from the coarse bytes to the fine ones
+    quants_stride,  # bytes from row to row
+    scales,  # address of float32 [rows, groups], s
+    sums,  # address of float32 [rows, groups], s Σ p
+    scales_stride,
+    output,  # address of float32 [rows, 16]
+    output_stride,
+):
+    """One tile of weights times a few rows of activations."""
+    if not simd.are_literal(bits, rows, levels):
+        return None
+    num_bits, num_rows, num_levels = bits.literal_value, rows.literal_value, levels.literal_value
+    lanes, column_bytes = REGISTER_LANES, 2 if are_paired(num_levels) else 1
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        tile, groups, quants, level_step, quants_step, scales, sums, scales_step, output, output_step = arguments[3:]
+        zeros = simd.floats(0.0, lanes)
+        totals = [simd.variable(builder, zeros) for _ in range(num_rows)]
+        row_quants = [simd.at(builder, quants, builder.mul(quants_step, I64(row))) for row in range(num_rows)]
+        row_scales = [builder.mul(scales_step, I64(row)) for row in range(num_rows)]
+        # A part after the other: side by side, LLVM would load each activation once for all parts, and then keep it
+        # in memory for want of registers.
+        with cgutils.for_range(builder, I64(LANES // lanes)) as parts:
+            fours = simd.at(builder, tile, builder.mul(parts.index, I64(4 * lanes)))
+            scale_offset = builder.mul(parts.index, I64(2 * lanes))
+            scale_offset = builder.add(scale_offset, I64(group_bytes(num_bits) - SCALE_BYTES))
+            for total in totals:
+                builder.store(zeros, total)
+            with cgutils.for_range(builder, groups) as loop:
+                group = builder.mul(loop.index, I64(group_bytes(num_bits)))
+                offset = builder.mul(loop.index, I64(column_bytes * GROUP))
+                here = [simd.at(builder, place, offset) for place in row_quants]
+                scale_at = simd.at(builder, simd.at(builder, tile, group), scale_offset)
+                weight_scale = simd.load_floats(builder, scale_at, simd.FLOAT16, lanes)
+                minimum_at = simd.at(builder, scale_at, SCALE_BYTES // 2)
+                weight_minimum = simd.load_floats(builder, minimum_at, simd.FLOAT16, lanes)
+                products = _products(builder, simd.at(builder, fours, group), num_bits, here, level_step, num_levels)
+                for row, product in enumerate(products):
+                    place = simd.at(builder, row_scales[row], builder.mul(loop.index, I64(4)))
+                    scale = simd.load(builder, builder.add(scales, place), simd.F32)
+                    scaled_sum = simd.load(builder, builder.add(sums, place), simd.F32)
+                    factor = builder.fmul(weight_scale, simd.splat(builder, scale, lanes))
+                    total = simd.fma(builder, builder.sitofp(product, zeros.type), factor, builder.load(totals[row]))
+                    total = simd.fma(builder, weight_minimum, simd.splat(builder, scaled_sum, lanes), total)
+                    builder.store(total, totals[row])
+            for row, total in enumerate(totals):
+                place = simd.at(builder, output, builder.mul(output_step, I64(row)))
+                place = simd.at(builder, place, builder.mul(parts.index, I64(4 * lanes)))
+                simd.store(builder, builder.load(total), place)
+        return context.get_dummy_value()
+
+    return types.void(bits, rows, levels, *([types.uint64] * 10)), generate
+
+
+def _products(
+    builder: Builder, fours: Value, num_bits: int, rows: list[Value], level_step: Value, num_levels: int
+) -> list[Value]:
+    """Of each row, Σ q p over one group, for as many rows of weights as a register has lanes."""
+    lanes, paired = REGISTER_LANES, are_paired(num_levels)
+    flipped = WEIGHTS_ARE_SIGNED and num_bits == 8
+    kind = shorts_of(lanes) if paired else bytes_of(lanes)
+    sums = [[simd.variable(builder, simd.ints(0, lanes)) for _ in range(1 if paired else num_levels)] for _ in rows]
+    for total in itertools.chain.from_iterable(sums):
+        builder.store(simd.ints(0, lanes), total)
+
+    def add_columns(index: Value) -> None:
+        stored = simd.load(builder, simd.at(builder, fours, builder.mul(index, I64(4 * LANES))), kind)
+        if flipped:
+            stored = builder.xor(stored, _all(stored, 0x80))
+        here = builder.mul(index, I64(8 if paired else 4))
+        for offset, weights in (_pairs if paired else _fours)(builder, stored, num_bits):
+            for quants, totals in zip(rows, sums, strict=True):
+                place = simd.at(builder, builder.add(quants, here), offset)
+                for total in totals:
+                    columns = builder.bitcast(simd.splat(builder, simd.load(builder, place, I32), lanes), kind)
+                    dot = dot_pairs if paired else dot_fours
+                    builder.store(dot(builder, builder.load(total), weights, columns), total)
+                    place = builder.add(place, level_step)
+
+    num_stored = FOURS * num_bits // 8
+    if NUM_REGISTERS >= 32:
+        for i in range(num_stored):
+            add_columns(I64(i))
+    else:  # a loop, though a short one: LLVM computes straight code row by row, with all weights kept in memory
+        with cgutils.for_range(builder, I64(num_stored)) as loop:
+            add_columns(loop.index)
+
+    products = []
+    for place, totals in zip(rows, sums, strict=True):
+        by_level = []
+        for total in totals:
+            value = builder.load(total)
+            by_level.append(builder.add(value, _times_128(builder, place)) if flipped else value)
+            place = builder.add(place, level_step)
+        *coarse, fine = by_level
+        products.append(builder.add(builder.shl(coarse[0], simd.ints(STEP_BITS, lanes)), fine) if coarse else fine)
+    return products
+
+
+def _fours(builder: Builder, stored: Value, num_bits: int) -> Iterator[tuple[int, Value]]:
+    """(how far on the activations of four columns lie, the columns' weights as bytes)."""
+    if num_bits == 8:
+        yield 0, stored
+    else:
+        yield 0, builder.and_(stored, _all(stored, 15))
+        yield 4 * FOURS // 2, builder.lshr(stored, _all(stored, 4))
+
+
+def _pairs(builder: Builder, stored: Value, num_bits: int) -> Iterator[tuple[int, Value]]:
+    """(how far on the activations of two columns lie, the columns' weights in 16 bits)."""
+    for shift in range(0, 8, num_bits):
+        for odd in range(2):
+            weights = builder.lshr(stored, _all(stored, shift + 8 * odd)) if shift + odd else stored
+            if shift + 8 * odd + num_bits < 16:
+                weights = builder.and_(weights, _all(stored, (1 << num_bits) - 1))
+            yield (8 * FOURS // 2 if shift else 0) + 4 * odd, weights
+
+
+def _times_128(builder: Builder, quants: Value) -> Value:
+    """128 Σ p over a group's bytes: what a weight q lacks as the signed byte q - 128."""
+    ones = ir.Constant(bytes_of(4), [1] * 16)
+    total = simd.ints(0, 4)
+    for offset in range(0, GROUP, 16):
+        total = dot_fours(builder, total, ones, simd.load(builder, simd.at(builder, quants, offset), bytes_of(4)))
+    summed = simd.call(builder, "llvm.vector.reduce.add.v4i32", I32, total)
+    return simd.splat(builder, builder.shl(summed, I32(7)), REGISTER_LANES)
+
+
+def _all(like: Value, value: int) -> Value:
+    return ir.Constant(like.type, [value] * like.type.count)
