@@ -153,6 +153,21 @@ def test_a_reply_whose_text_somebody_has_shortened_is_what_its_text_says(transcr
     assert plan.token_ids == prompt_of("user:one</s>assistant:a</s>user:two</s>assistant:")
 
 
+def test_an_end_token_that_the_template_replaces_is_no_divergence(transcript: Transcript) -> None:
+    pad = 0
+    path = Path().ask("one")
+    transcript.encode(None, path.messages)
+    plan = transcript.encode(None, path.reply("1", [*spelled("1"), pad]).ask("two").messages)
+    assert plan.token_ids == prompt_of("user:one</s>assistant:1</s>user:two</s>assistant:")
+    assert plan.divergence is None
+
+
+def test_an_imported_chat_may_begin_with_a_reply(transcript: Transcript) -> None:
+    plan = transcript.encode(None, Path().imported("welcome").ask("one").messages)
+    assert plan.token_ids == prompt_of("assistant:welcome</s>user:one</s>assistant:")
+    assert plan.left_out_ids == ()
+
+
 def test_another_model_s_reply_is_encoded_anew(transcript: Transcript) -> None:
     foreign = (49152, *spelled("xyz"), 151645)
     path = Path().ask("one").reply("the end", foreign).ask("two")
@@ -419,10 +434,9 @@ def test_a_template_that_trims_what_was_said_before_is_named() -> None:
 
 
 def test_a_template_that_drops_thoughts_and_the_reply_s_place_with_them_is_named() -> None:
-    thought = "hm</think>answer"
-    found = divergence_after(NEEDS_THOUGHTS, thought)
+    found = divergence_after(NEEDS_THOUGHTS, "am</think>answer")
     assert found is not None
-    assert (found.sent_token_id, found.token_id, found.cause) == (*spelled("ha"), "thinking dropped")
+    assert (found.sent_token_id, found.token_id, found.cause) == (*spelled("mn"), "thinking dropped")
 
 
 def test_a_template_that_repeats_replies_leaves_no_place_for_their_ids_and_is_named() -> None:

@@ -361,6 +361,31 @@ def test_only_the_last_chats_are_remembered(chatml: ChatEncoder, renderings: Ren
     assert len(renderings.take()) > 0
 
 
+def test_chats_that_differ_only_in_the_middle_are_told_apart(byte_level: Tokenizer) -> None:
+    chats = encoder(byte_level, CHATML)
+    for middle in ("x", "y"):
+        chat = [user("a"), assistant("b"), user("c"), assistant(middle), user("e"), assistant("f"), user("g")]
+        assert chats.encode(chat) == encoder(byte_level, CHATML).encode(chat)
+
+
+@pytest.mark.parametrize("peculiarity", ["none", "takes the space before it", "the one before it overlaps"])
+def test_a_chat_is_split_only_at_tokens_that_stand_for_themselves(
+    byte_level_spec: str, make_folder: MakeFolder, peculiarity: str
+) -> None:
+    spec = json.loads(byte_level_spec)
+    im_end = spec["added_tokens"][IM_END]
+    im_end["lstrip"] = peculiarity == "takes the space before it"
+    if peculiarity == "the one before it overlaps":
+        spec["added_tokens"].append({**im_end, "id": 300, "content": "x<", "special": False})
+    tokenizer = load_tokenizer(make_folder(json.dumps(spec)), Path("unused"))
+    assert tokenizer is not None
+    chats, chat = encoder(tokenizer, CHATML), []
+    for text in ("a ", "x", " "):
+        chat.append(user(text))
+        assert chats.encode(chat) == tokenizer.encode_markup(template_of(tokenizer, CHATML).render(chat))
+        chat.append(assistant(text))
+
+
 def test_a_template_that_looks_at_the_length_of_a_chat_is_found_out_and_rendered_whole(byte_level: Tokenizer) -> None:
     source = "{% if messages | length > 9 %}LONG {% endif %}" + CHATML
     chats = encoder(byte_level, source)
