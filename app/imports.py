@@ -1,4 +1,4 @@
-"""Importing the engine, which is most of a start."""
+"""Importing the engine, and Gradio, which is most of a start."""
 
 import gc
 import os
@@ -17,6 +17,13 @@ def import_engine() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with _uncollected(), _ended_by_interrupt():
         from paged_chat.engine import AsyncEngine, Engine  # noqa: F401
+
+
+@cache
+def import_page() -> None:
+    """Imports what a page needs, Gradio above all: seconds, the first time."""
+    with _uncollected(), _ended_by_interrupt():
+        from .web.server import WebServer  # noqa: F401
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import typer
 
 from paged_chat.engine.config import DEFAULT_MODEL, EngineConfig
 
+from ..imports import import_page
 from .engine_options import (
     DeviceOption,
     DtypeOption,
@@ -66,7 +67,8 @@ def web(
     accounts = read_accounts(auth or (), auth_file)
     check_address(host, port, has_accounts=len(accounts) > 0)
 
-    # Once the options are known to be good: these take seconds to import.
+    # Once the options are known to be good: the page takes seconds to import. The model's turn comes after it.
+    import_page()
     from ..service import ChatService
     from ..store import Store, default_path
     from ..web.server import WebServer
