@@ -15,7 +15,7 @@ NUM_HASH_DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class BlockNote:
-    """A block and its text; `text` shows a character that is cut in the middle as U+FFFD."""
+    """A block and its text; `text` shows a character that is cut in the middle as U+FFFD, and is empty if withheld."""
 
     detail: BlockDetail
     text: str
@@ -25,7 +25,7 @@ class BlockNote:
         """For people: "shared by 3", "held by 1", "cached", "free"."""
         if self.detail.ref_count:
             return f"{'shared' if self.detail.ref_count > 1 else 'held'} by {self.detail.ref_count}"
-        return "cached" if self.detail.token_ids else "free"
+        return "cached" if self.detail.token_ids or self.detail.is_withheld else "free"
 
     @property
     def figures_words(self) -> str:
@@ -48,9 +48,12 @@ class BlockNote:
         )
 
 
-def read_block(engine: Engine, block_id: int) -> BlockNote:
-    """For `ChatService.ask_engine`; raises InvalidParameter for an id that the pool hasn't."""
-    detail = engine.block(block_id)
+def read_block(engine: Engine, block_id: int, salt: str | None = None) -> BlockNote:
+    """For `ChatService.ask_engine`; with a salt, blocks of other salts are told without what they hold.
+
+    Raises InvalidParameter for an id that the pool hasn't.
+    """
+    detail = engine.block(block_id, salt=salt)
     try:
         text = engine.decode(detail.token_ids) if detail.token_ids else ""
     except TokenizerMissing:

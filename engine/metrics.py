@@ -32,6 +32,7 @@ class PoolSnapshot:
     num_events: int  # recorded since the start
     prefill_tokens: int = 0
     prefill_s: float = 0.0
+    frees: int = 0  # times that a block's last holder let it go
 
     @property
     def hit_rate(self) -> float:

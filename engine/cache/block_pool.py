@@ -26,6 +26,7 @@ class BlockPool:
         self.index = PrefixIndex()
         self.num_shared = 0  # blocks with ref_count > 1
         self.num_evictions = 0
+        self.num_frees = 0
         self._events = events or EventLog(capacity=1)
         self._empty, self._partial, self._full = FreeQueue(), FreeQueue(), FreeQueue()
         for block in self.blocks[NULL_BLOCK_ID + 1 :]:
@@ -82,6 +83,7 @@ class BlockPool:
         block.ref_count -= 1
         self.num_shared -= block.ref_count == 1
         if block.ref_count == 0:
+            self.num_frees += 1
             self._queue_of(block).append(block)
             self._events.record(EventKind.FREED, block.block_id, num_tokens=len(block.token_ids))
 

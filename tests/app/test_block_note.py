@@ -39,3 +39,26 @@ def test_a_free_block_says_no_more_than_that(served):
     assert note.figures_words == "block 12, ref_count 0"
     with pytest.raises(InvalidParameter):
         engine.call(lambda e: read_block(e, 13)).result(10)
+
+
+def test_with_a_salt_a_block_of_somebody_else_keeps_its_text_to_itself(served):
+    engine, fake = served
+    prompt = engine.call(lambda e: e.encode("the quick brown fox jumps over")).result(10)
+    request_id = engine.submit(prompt, SamplingParams(), lambda _: None, salt="ann").result(10)
+
+    def note(block_id, salt):
+        return engine.call(lambda e: read_block(e, block_id, salt)).result(10)
+
+    fake.let(1)
+    while not note(2, "ann").text:  # published, and the second one only held
+        pass
+    for block_id, words in ((1, "the quick brown f"), (2, "ox jumps over")):
+        own, others = note(block_id, "ann"), note(block_id, "bob")
+        assert (own.text, own.holders_words, own.state_words) == (words, request_id, "held by 1")
+        assert (others.text, others.holders_words, others.state_words) == ("", "", "held by 1")
+        assert others.figures_words == f"block {block_id}, ref_count 1"
+    fake.go()
+    while note(1, "bob").detail.ref_count:
+        pass
+    assert (note(1, "bob").text, note(1, "bob").state_words) == ("", "cached")
+    assert note(1, "ann").text == "the quick brown f"
