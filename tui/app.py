@@ -38,6 +38,7 @@ class PagedChatTui(App[None]):
 
     TITLE = "paged-chat"
     CSS_PATH: ClassVar[str] = "paged_chat.tcss"
+    PAUSE_GC_ON_SCROLL = True
 
     def __init__(self, open_chats: OpenChats, keymap_path: Path) -> None:
         super().__init__()

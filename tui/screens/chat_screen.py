@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import work
@@ -181,6 +182,10 @@ class ChatScreen(ChatActions):
 
     def _show_engine(self, status: EngineStatus) -> None:
         before, self.engine_status = self.engine_status, status
+        if status.phase == "ready" and (before is None or before.phase != "ready"):
+            # torch has left half a million objects that stay; walking over them again and again costs frames.
+            gc.collect()
+            gc.freeze()
         if status.phase == "failed" and (before is None or before.phase != "failed"):
             self.notify(f"The model didn't load. {status.error}", severity="error", timeout=15, markup=False)
         self.show_title()

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
+from textual.geometry import Size
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -18,9 +19,9 @@ from .message_view import MessageView
 from .reply_group import ReplyGroup
 
 # Rows that are mounted at most, and how many come and go together. A row is some ten widgets.
-WINDOW = 36
-STEP = 12
-NEAR_EDGE = 4  # lines
+WINDOW = 30
+STEP = 6
+NEAR_EDGE = 15  # lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ class Conversation(VerticalScroll, can_focus=False):
         self._rows: list[Row] = []
         self._views: list[RowView] = []
         self._first = 0
-        self._is_moving = False
+        self._is_moving = False  # the window
+        self._height_before: int | None = None  # of all, while what changes is above the screen
         self._above = Static("", classes="more", markup=False)
         self._below = Static("", classes="more", markup=False)
 
@@ -139,6 +141,7 @@ class Conversation(VerticalScroll, can_focus=False):
             for view in self._views:
                 await view.remove()
         self._rows, self._views, self._first = [], [], 0
+        self._end_move()
         self._show_edges()
 
     async def grow(self, update: ReplyUpdate) -> None:
@@ -164,40 +167,53 @@ class Conversation(VerticalScroll, can_focus=False):
             self.call_later(self._move_down)
 
     async def _move_up(self) -> None:
-        """Mounts earlier rows above, and lets go of as many below; what is on the screen stays where it is."""
+        """Mounts earlier rows above, then lets go of as many below."""
         first = max(0, self._first - STEP)
-        kept = self._views[0]
-        y_before = kept.virtual_region.y - self.scroll_y
-        with self.app.batch_update():
-            views = [_view_of(row) for row in self._rows[first : self._first]]
-            await self.mount(*views, after=self._above)
-            self._views = views + self._views
-            self._first = first
-            for view in self._views[WINDOW:]:
-                await view.remove()
-            del self._views[WINDOW:]
-            self._show_edges()
-        self.call_after_refresh(self._settle, kept, y_before)
+        views = [_view_of(row) for row in self._rows[first : self._first]]
+        self._height_before = self.virtual_size.height
+        self._views = views + self._views
+        self._first = first
+        await self.mount(*views, after=self._above)
+        self._show_edges()
+        self.call_after_refresh(self._finish_move, views)
 
     async def _move_down(self) -> None:
-        """Mounts later rows below, and lets go of as many above."""
-        kept = self._views[-1]
-        y_before = kept.virtual_region.y - self.scroll_y
-        with self.app.batch_update():
-            views = [_view_of(row) for row in self._rows[self._end : self._end + STEP]]
-            await self.mount(*views, after=kept)
-            self._views += views
-            num_gone = max(0, len(self._views) - WINDOW)
-            for view in self._views[:num_gone]:
-                await view.remove()
-            del self._views[:num_gone]
-            self._first += num_gone
-            self._show_edges()
-        self.call_after_refresh(self._settle, kept, y_before)
+        """Mounts later rows below, then lets go of as many above."""
+        views = [_view_of(row) for row in self._rows[self._end : self._end + STEP]]
+        await self.mount(*views, after=self._views[-1])
+        self._views += views
+        self.call_after_refresh(self._finish_move, views)
 
-    def _settle(self, kept: Widget, y_before: float) -> None:
-        self.scroll_to(y=kept.virtual_region.y - y_before, animate=False, immediate=True)
+    def _finish_move(self, new_views: list[RowView]) -> None:
+        """Markdown comes a moment after its widget, and heights a frame after that; until then the window moves."""
+        is_drawn = all(view.is_drawn for view in new_views if view.is_attached)
+        self.call_after_refresh(self._let_go if is_drawn else self._finish_move, new_views)
+
+    async def _let_go(self, new_views: list[RowView]) -> None:
+        """Unmounts what is beyond the window at the far edge."""
+        if new_views[0] not in self._views:
+            return  # another chat is shown meanwhile
+        is_up = new_views[0] is self._views[0]
+        self._height_before = None if is_up else self.virtual_size.height
+        gone = self._views[WINDOW:] if is_up else self._views[: max(0, len(self._views) - WINDOW)]
+        self._views = [view for view in self._views if view not in gone]
+        self._first += 0 if is_up else len(gone)
+        with self.app.batch_update():
+            for view in gone:
+                await view.remove()
+        self._show_edges()
+        self.call_after_refresh(self._end_move)
+
+    def _end_move(self) -> None:
         self._is_moving = False
+        self._height_before = None
+
+    def watch_virtual_size(self, old_size: Size, new_size: Size) -> None:
+        """What comes and goes above must not move what is on the screen."""
+        if self._height_before is not None:
+            distance = new_size.height - self._height_before
+            self._height_before = new_size.height
+            self.scroll_to(y=self.scroll_y + distance, animate=False, immediate=True)
 
     def _show_edges(self) -> None:
         num_above, num_below = self._first, len(self._rows) - self._end

@@ -41,13 +41,11 @@ class MessageView(Horizontal, can_focus=True):
             if self.message.role == "user":
                 yield LongText(self.message.text)
             else:
-                with Collapsible(title="thinking", collapsed=True, classes="thinking"):
-                    yield Static(self._thought.thinking, classes="thought", markup=False)
                 yield ReplyMarkdown(self._thought.answer)
             yield self._foot
 
-    def on_mount(self) -> None:
-        self._show_thinking(self._thought)
+    async def on_mount(self) -> None:
+        await self._show_thinking(self._thought)
 
     async def on_unmount(self) -> None:
         await self._end_stream()
@@ -63,7 +61,7 @@ class MessageView(Horizontal, can_focus=True):
             return
         before, thought = self._thought, split_thinking(update.text)
         self._text, self._thought = update.text, thought
-        self._show_thinking(thought)
+        await self._show_thinking(thought)
         if update.has_ended:
             await self._end_stream()
             # Once in whole, for what was parsed bit by bit may have been taken for something else.
@@ -83,7 +81,7 @@ class MessageView(Horizontal, can_focus=True):
         self.message = message
         if is_new_text:
             self._text, self._thought = message.text, split_thinking(message.text)
-            self._show_thinking(self._thought)
+            await self._show_thinking(self._thought)
             await self._end_stream()
             await self.query_one(ReplyMarkdown).update(self._thought.answer)
         if message.status != "draft":
@@ -104,6 +102,11 @@ class MessageView(Horizontal, can_focus=True):
         return self._thought.answer if self.message.role == "assistant" else self.message.text
 
     @property
+    def is_drawn(self) -> bool:
+        """Whether the text has become widgets."""
+        return all(markdown.children or not self._thought.answer.strip() for markdown in self.query(ReplyMarkdown))
+
+    @property
     def code_blocks(self) -> list[str]:
         return [code for markdown in self.query(ReplyMarkdown) for code in markdown.code_blocks]
 
@@ -115,11 +118,17 @@ class MessageView(Horizontal, can_focus=True):
     def on_click(self, event: Click) -> None:
         self.focus(scroll_visible=False)
 
-    def _show_thinking(self, thought: ThoughtReply) -> None:
-        for fold in self.query(Collapsible):
-            fold.display = bool(thought.thinking)
-            fold.title = "thinking…" if thought.is_open else "thinking"
-            fold.query_one(".thought", Static).update(thought.thinking)
+    async def _show_thinking(self, thought: ThoughtReply) -> None:
+        """Most replies don't think, so the fold comes with the first thought."""
+        if not thought.thinking:
+            return
+        if not self.query(Collapsible):
+            text = Static(thought.thinking, classes="thought", markup=False)
+            fold = Collapsible(text, title="thinking", collapsed=True, classes="thinking")
+            await self.query_one(".content").mount(fold, before=0)
+        fold = self.query_one(Collapsible)
+        fold.title = "thinking…" if thought.is_open else "thinking"
+        fold.query_one(".thought", Static).update(thought.thinking)
 
     def _open_stream(self) -> MarkdownStream:
         if self._stream is None:

@@ -1,0 +1,53 @@
+"""The cache beside the conversation."""
+
+from textual.widgets import Static
+
+from paged_chat.tui.widgets.pool_map import PoolMap
+from terminal import open_terminal
+
+
+def text_of(terminal, name):
+    return str(terminal.screen.query_one(f"#{name}", Static).render())
+
+
+def map_of(terminal):
+    return terminal.screen.query_one(PoolMap).render_line(0).text.rstrip()
+
+
+async def test_the_pool_is_drawn_while_a_reply_grows_and_when_it_has_ended(desk):
+    desk.fake.hold()
+    desk.fake.enqueue("abcdefgh")
+    async with open_terminal(desk) as terminal:
+        await terminal.write("a question that fills two blocks")
+        await terminal.keys("enter")
+        desk.fake.let(2)
+        await terminal.until(lambda: map_of(terminal).startswith("hhhh·"))
+        await terminal.until(lambda: "4 held · 0 shared · 0 cached" in text_of(terminal, "counters"))
+        desk.fake.go()
+        await terminal.until(lambda: map_of(terminal).startswith("ffff"))
+        await terminal.until(lambda: map_of(terminal).startswith("cccc"))
+        assert "freed 4" in text_of(terminal, "log")
+        assert "· free c cached h held s shared" in text_of(terminal, "counters")
+
+
+async def test_the_block_under_the_cursor_is_told(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.send("a question that fills two blocks", "yes")
+        terminal.screen.query_one(PoolMap).focus()
+        await terminal.until(lambda: text_of(terminal, "block").startswith("block 1, ref_count 0, hash "))
+        assert "tokens 0 to 15\ncached\n'user:a question'" in text_of(terminal, "block")
+        await terminal.keys("right")
+        await terminal.until(lambda: "tokens 16 to 31" in text_of(terminal, "block"))
+
+
+async def test_it_asks_nothing_of_the_engine_while_it_is_hidden(desk, monkeypatch):
+    asked = []
+    ask_engine = desk.service.ask_engine
+    monkeypatch.setattr(desk.service, "ask_engine", lambda look: asked.append(look) or ask_engine(look))
+    async with open_terminal(desk) as terminal:
+        await terminal.until(lambda: asked)
+        await terminal.keys("ctrl+k")
+        await terminal.pilot.pause(0.3)
+        asked.clear()
+        await terminal.send("hello", "hi")
+        assert asked == []

@@ -1,0 +1,60 @@
+"""Where things stand, from 60 columns up, and what covers what."""
+
+import pytest
+
+from paged_chat.tui.widgets.cache_panel import CachePanel
+from paged_chat.tui.widgets.chat_list import ChatList
+from terminal import open_terminal
+
+
+def shown(terminal):
+    return [widget.display for widget in (terminal.screen.query_one(ChatList), terminal.screen.query_one(CachePanel))]
+
+
+@pytest.mark.parametrize(("width", "expected"), [(60, [False, False]), (109, [False, False]), (110, [True, True])])
+async def test_side_columns_stand_beside_a_wide_conversation_only(desk, width, expected):
+    async with open_terminal(desk, size=(width, 24)) as terminal:
+        assert shown(terminal) == expected
+
+
+async def test_a_side_column_opens_over_a_narrow_conversation_and_esc_closes_it(desk):
+    async with open_terminal(desk, size=(80, 24)) as terminal:
+        await terminal.send("hello", "hi")
+        width = terminal.conversation.region.width
+        await terminal.keys("ctrl+b")
+        assert shown(terminal) == [True, False]
+        assert terminal.conversation.region.width == width
+        await terminal.keys("ctrl+k")
+        assert shown(terminal) == [False, True]
+        await terminal.keys("escape")
+        assert shown(terminal) == [False, False]
+        assert terminal.prompt.has_focus
+
+
+async def test_choosing_a_chat_closes_the_list_that_lies_over_it(desk):
+    async with open_terminal(desk, size=(80, 24)) as terminal:
+        await terminal.send("hello", "hi")
+        await terminal.keys("ctrl+n", "ctrl+b", "down", "enter")
+        await terminal.until(lambda: terminal.texts == ["hello", "hi"])
+        assert shown(terminal) == [False, False]
+
+
+async def test_what_was_toggled_stays_so_when_the_terminal_changes_its_size(desk):
+    async with open_terminal(desk, size=(120, 40)) as terminal:
+        await terminal.keys("ctrl+k")
+        assert shown(terminal) == [True, False]
+        await terminal.pilot.resize_terminal(80, 24)
+        await terminal.pilot.pause()
+        assert shown(terminal) == [False, False]
+        await terminal.pilot.resize_terminal(140, 45)
+        await terminal.pilot.pause()
+        assert shown(terminal) == [True, False]
+
+
+async def test_at_60_by_20_everything_needed_is_on_the_screen(desk):
+    async with open_terminal(desk, size=(60, 20)) as terminal:
+        await terminal.send("hello", "# A heading\n\nand text that is long enough to be broken over two lines of it")
+        for widget in (terminal.conversation, terminal.prompt):
+            assert widget.region.width >= 58
+            assert widget.region.height >= 3
+            assert widget.region.bottom <= 20

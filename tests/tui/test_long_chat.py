@@ -1,0 +1,82 @@
+"""A long chat: only a window of it is mounted, and nothing is seen of that."""
+
+import pytest
+
+from long_chat import add_long_chat
+from paged_chat.tui.widgets.conversation import STEP, WINDOW
+from terminal import open_terminal
+
+
+@pytest.fixture
+def chat(desk):
+    return add_long_chat(desk.store, 60)
+
+
+async def open_long_chat(terminal, chat):
+    await terminal.screen.open_chat(chat.id)
+    await terminal.until(lambda: len(terminal.texts) == WINDOW - STEP)
+    await terminal.until(lambda: terminal.conversation.max_scroll_y > 100)
+    await terminal.pilot.pause()
+
+
+async def test_the_newest_messages_are_mounted_and_shown(desk, chat):
+    async with open_terminal(desk) as terminal:
+        await open_long_chat(terminal, chat)
+        assert terminal.texts[-1].startswith("Here is answer 59")
+        assert terminal.conversation.is_at_end
+        assert str(terminal.conversation._above.render()) == "▲ 36 earlier messages"
+
+
+async def test_scrolling_up_reaches_the_first_message_and_what_is_seen_never_jumps(desk, chat):
+    async with open_terminal(desk) as terminal:
+        await open_long_chat(terminal, chat)
+        conversation = terminal.conversation
+        seen = set()
+        while conversation.scroll_y > 0:
+            view = next(view for view in conversation.views if view.region.y >= conversation.region.y)
+            y_before, scroll_before = view.region.y, conversation.scroll_y
+            conversation.scroll_relative(y=-20, animate=False)
+            await terminal.pilot.pause()
+            await terminal.until(lambda: not conversation._is_moving)
+            await terminal.pilot.pause()
+            assert view.region.y - y_before == min(20, scroll_before)
+            assert len(conversation.views) <= WINDOW
+            seen.update(terminal.texts)
+        assert len(seen) == 60
+        conversation.scroll_home(animate=False)
+        await terminal.until(lambda: conversation.views[0].region.y == conversation.region.y)
+        await terminal.screen.conversation.show_end()
+        await terminal.until(lambda: terminal.conversation.is_at_end)
+        assert terminal.texts[-1].startswith("Here is answer 59")
+
+
+async def test_a_reply_is_followed_only_at_the_end(desk, chat):
+    async with open_terminal(desk) as terminal:
+        await open_long_chat(terminal, chat)
+        conversation = terminal.conversation
+        desk.fake.hold()
+        desk.fake.enqueue("line\n\n" * 40)
+        await terminal.write("go on")
+        await terminal.keys("enter")
+        await terminal.until(lambda: terminal.texts[-2:] == ["go on", ""])
+        desk.fake.let(60)
+        await terminal.until(lambda: len(terminal.texts[-1]) >= 60)
+        await terminal.until(lambda: conversation.is_at_end)
+        conversation.scroll_relative(y=-20, animate=False)
+        await terminal.pilot.pause()
+        y_before = conversation.scroll_y
+        desk.fake.go()
+        await terminal.until(lambda: terminal.is_idle)
+        await terminal.pilot.pause()
+        assert conversation.scroll_y == y_before
+        assert not conversation.is_at_end
+
+
+async def test_a_message_anywhere_can_be_gone_to(desk, chat):
+    async with open_terminal(desk) as terminal:
+        await open_long_chat(terminal, chat)
+        wanted = terminal.path[10]
+        await terminal.conversation.reveal(wanted.id)
+        await terminal.until(lambda: terminal.view(wanted).has_focus)
+        assert terminal.view(wanted).region.y >= terminal.conversation.region.y
+        assert 0 < len(terminal.conversation.views) <= WINDOW

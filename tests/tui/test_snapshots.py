@@ -1,0 +1,167 @@
+"""The main states as they are drawn; `pytest tests/tui/test_snapshots.py --snapshot-update` takes them anew.
+
+Look at what changed in the report before you do.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from long_chat import add_long_chat
+from paged_chat.app import running_reply
+from terminal import Terminal, make_app
+
+SIZES = [(80, 24), (140, 45)]
+COST_LINE = {"ttft_ms": 48.0, "tokens_per_s": 118.0}
+
+REPLY = """**Day one**: Alfama in the morning, before it is warm.
+
+1. Tram 28 to the top
+2. Down on foot
+
+```python
+def days(count: int) -> list[str]:
+    return [f"day {i}" for i in range(count)]
+```
+"""
+
+
+@pytest.fixture(autouse=True)
+def steady(monkeypatch):
+    """What depends on the clock is the same each time."""
+    cost_of = running_reply.cost_of
+    monkeypatch.setattr(running_reply, "cost_of", lambda stats, sample: replace(cost_of(stats, sample), **COST_LINE))
+    monkeypatch.setattr("paged_chat.tui.widgets.cache_panel.time.strftime", lambda *_: "14:02:07 ")
+    monkeypatch.setattr("paged_chat.app.block_view.seconds_words", lambda _: "1.8 s")
+
+
+@pytest.fixture(params=SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def snap(request, desk, snap_compare):
+    """`snap(story)` runs the story and compares the screen it leaves."""
+
+    def compare(story):
+        app = make_app(desk)
+        app.animation_level = "none"
+
+        async def run(pilot):
+            terminal = Terminal(app, pilot, desk)
+            await terminal.until(lambda: terminal.screen.engine_status and terminal.screen.engine_status.window)
+            terminal.prompt.cursor_blink = False
+            await story(terminal)
+            await terminal.pilot.pause()
+
+        assert snap_compare(app, terminal_size=request.param, run_before=run)
+
+    return compare
+
+
+async def settle(terminal):
+    """Until no block shows any more that it was freed just now."""
+    panel = terminal.screen.query_one("#cache")
+    if panel.display:
+        await terminal.until(lambda: panel._follower.next_event and not panel._follower.is_fading)
+        await terminal.pilot.pause(0.3)
+
+
+def test_empty(snap):
+    async def story(terminal):
+        await terminal.pilot.pause()
+
+    snap(story)
+
+
+def test_a_conversation(snap):
+    async def story(terminal):
+        await terminal.send("three days in Lisbon, no museums", REPLY)
+        await terminal.send("and what to eat?", "<think>They like food.</think>Sardines.")
+        await settle(terminal)
+
+    snap(story)
+
+
+def test_a_conversation_in_a_light_theme(snap):
+    async def story(terminal):
+        terminal.app.theme = "textual-light"
+        await terminal.send("three days in Lisbon, no museums", REPLY)
+        await settle(terminal)
+
+    snap(story)
+
+
+def test_a_reply_that_grows(snap, desk):
+    async def story(terminal):
+        desk.fake.hold()
+        desk.fake.enqueue("Day one: Alfama")
+        await terminal.write("three days in Lisbon")
+        await terminal.keys("enter")
+        desk.fake.let(1)
+        await terminal.until(lambda: terminal.texts[-1:] == ["D"])
+        await terminal.pilot.pause(1.2)
+
+    snap(story)
+
+
+def test_replies_side_by_side(snap):
+    async def story(terminal):
+        await terminal.write("/n 2")
+        await terminal.keys("enter")
+        await terminal.send("name a boat", "**Alba**, for the dawn.", "**Brisa**, for the wind that it likes.")
+        await settle(terminal)
+        terminal.app.clear_notifications()
+
+    snap(story)
+
+
+def test_an_error(snap):
+    async def story(terminal):
+        await terminal.write("/halp")
+        await terminal.keys("enter")
+
+    snap(story)
+
+
+def test_completion(snap):
+    async def story(terminal):
+        await terminal.write("/te")
+
+    snap(story)
+
+
+def test_help(snap, desk, monkeypatch):
+    async def story(terminal):
+        terminal.app.keymap_path = "~/.local/share/paged-chat/keymap.toml"
+        await terminal.keys("f1")
+
+    snap(story)
+
+
+def test_search(snap):
+    async def story(terminal):
+        await terminal.send("three days in Lisbon, no museums", REPLY)
+        await settle(terminal)
+        terminal.screen.search("alfama")
+        await terminal.until(lambda: terminal.app.screen is not terminal.screen)
+        await terminal.until(lambda: terminal.app.screen.query_one("OptionList").option_count == 1)
+        terminal.app.screen.query_one("Input").cursor_blink = False
+
+    snap(story)
+
+
+def test_settings(snap):
+    async def story(terminal):
+        await terminal.keys("f3")
+        await terminal.until(lambda: terminal.app.screen is not terminal.screen)
+        terminal.app.screen.query_one("TextArea").cursor_blink = False
+
+    snap(story)
+
+
+def test_a_long_chat(snap, desk):
+    chat = add_long_chat(desk.store, 60)
+
+    async def story(terminal):
+        await terminal.screen.open_chat(chat.id)
+        await terminal.until(lambda: terminal.conversation.max_scroll_y > 100)
+        await terminal.pilot.pause()
+
+    snap(story)
