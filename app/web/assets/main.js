@@ -4,7 +4,7 @@ import { post } from "./api.js";
 import { Composer } from "./composer.js";
 import { Connection } from "./connection.js";
 import { Conversation } from "./conversation.js";
-import { el } from "./dom.js";
+import { el, iconButton } from "./dom.js";
 import { loadingWords } from "./engine.js";
 import { bindKeys, showKeys } from "./keys.js";
 import { attempt, mountNotices, notify } from "./notices.js";
@@ -44,8 +44,9 @@ class Page {
       leftOut: (ids) => this.conversation.showLeftOut(ids),
     });
     this.engineNote = el("p", { class: "engine-note", role: "status", hidden: true });
-    // The live panel of blocks is drawn into this one's body.
-    this.panel = el("aside", { class: "cache-panel", id: "cache-panel", "aria-label": "Cache" });
+    const hidePanel = iconButton("close", "Hide the cache", () => this.topBar.togglePanel());
+    // The live view of the blocks is drawn into the body.
+    this.panel = el("aside", { class: "cache-panel", id: "cache-panel", "aria-label": "Cache" }, el("header", { class: "cache-head" }, el("h2", {}, "Cache"), hidePanel), el("div", { class: "cache-body" }));
     this.root.append(this.sidebar.element, el("main", { class: "main" }, this.topBar.element, this.welcome.element, this.conversation.element, this.engineNote, this.composer.element), this.panel);
     frame.replaceChildren(this.root);
     mountNotices(this.root);
