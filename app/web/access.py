@@ -11,6 +11,7 @@ from ..chats import Chat
 from ..service import ChatService
 
 NOT_LOGGED_IN = "log in first: load the page again"
+CLOSED_FOR_STRANGERS = 4401  # with what a WebSocket is closed for them
 
 
 def service_of(connection: HTTPConnection) -> ChatService:

@@ -20,13 +20,12 @@ from paged_chat.engine.errors import PagedChatError
 from ..chat_events import ChatChanged, EngineStatus
 from ..errors import ChatNotFound
 from ..service import ChatService
-from .access import NOT_LOGGED_IN, service_of, user_of
+from .access import CLOSED_FOR_STRANGERS, NOT_LOGGED_IN, service_of, user_of
 from .chat_feed import ChatFeed, News
 from .views import chat_entry
 
 # How many chats the list shows before it is asked for more.
 LIST_PAGE = 200
-CLOSED_FOR_STRANGERS = 4401
 
 router = APIRouter()
 

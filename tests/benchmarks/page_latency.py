@@ -64,7 +64,7 @@ def main() -> None:
                 stepped_at.append(time.time())
                 return append(*arguments)
 
-            core._append = note
+            core._append = note  # type: ignore[method-assign]
             page.ask("Go on")
             seen = page.page.evaluate("window.seen")
         browser.close()

@@ -37,7 +37,7 @@ class Faults:
     elsewhere: list[str] = field(default_factory=list)
 
     def watch(self, page: Page) -> None:
-        page.on("console", lambda message: message.type == "error" and self._note(message.text))
+        page.on("console", lambda message: self._note(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: self._note(str(error)))
         page.on("request", lambda request: self._note_request(request.url))
         page.on("websocket", lambda socket: self._note_request(socket.url))
