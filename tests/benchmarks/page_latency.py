@@ -1,4 +1,6 @@
-"""How long a token takes from the engine's step to the page, in a chat of 500 messages: python tests/benchmarks/page_latency.py
+"""How long a token takes from the engine to the page, in a chat of 500 messages.
+
+    python tests/benchmarks/page_latency.py
 
 The engine is a FakeEngine that says a token every 20 ms, so that what is measured is the way, not the model. Both ends
 read the same machine's clock.
