@@ -2,17 +2,18 @@
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from paged_chat.kernels.cpu import amx
 from paged_chat.kernels.cpu.amx import COLUMNS, ROWS
 from paged_chat.kernels.cpu.amx_attention import plan_chunks
-from paged_chat.kernels.cpu.amx_linear import STRIP, count_blocks, tiles_for
+from paged_chat.kernels.cpu.amx_layout import tiles_for
+from paged_chat.kernels.cpu.amx_linear import count_blocks
 from paged_chat.kernels.cpu.amx_step import compile_step, num_stages
 from paged_chat.kernels.cpu.arrays import KINDS
 from paged_chat.kernels.cpu.paged_attention import ROWS_BY_PIECE
 from paged_chat.kernels.cpu.piece_attention import PART_HEADER, heads_at_once
-from paged_chat.kernels.cpu.simd import LANES
 from paged_chat.kernels.cpu.team import default_threads, shared_team
 from paged_chat.kernels.cpu.tile_rows import GROUP
 from paged_chat.kernels.cpu.work_sharing import new_counters
@@ -62,15 +63,19 @@ class TiledDecoder:
         chunks = plan_chunks(rows.counts[num_decodes:], config.num_kv_heads, default_threads())
         chunks[:, 0] += num_decodes
         width, query_width, inner = config.hidden_size, config.query_width, config.intermediate_size
-        qkv_width = query_width + 2 * config.kv_width
-        products = ((width, qkv_width), (query_width, width), (width, 2 * inner), (inner, width))
+        products = (
+            (width, query_width + 2 * config.kv_width),
+            (query_width, width),
+            (width, 2 * inner),
+            (inner, width),
+        )
         blocks = [count_blocks(num_rows, columns, outputs, terms, default_threads()) for columns, outputs in products]
         logits = np.empty((num_logits, weights.padded_vocab), np.float32)
         at_once = heads_at_once(group, config.head_dim)
         shared_team().run(
             compile_step(config.head_dim, group, at_once, self._kind, weights.bits, HEAD_BITS, LEVELS, terms),
             new_counters(num_stages(config.num_layers)),
-            weights.embed(inputs.input_ids),
+            _with_padding(weights.embed(inputs.input_ids)),
             rows.positions,
             rows.slots,
             rows.table_rows,
@@ -89,8 +94,9 @@ class TiledDecoder:
             tiles_for(num_rows, width, terms),
             tiles_for(num_rows, query_width, terms),
             tiles_for(num_rows, inner, terms),
-            np.empty((_padded(num_rows, ROWS), _padded(qkv_width, STRIP * LANES)), np.float32),
-            np.zeros((_padded(num_rows, ROWS), _padded(width, STRIP * LANES)), np.float32),
+            np.empty((config.num_heads, amx.parts(terms), num_rows + ROWS, 2 * config.head_dim), np.uint8),
+            num_rows + ROWS,
+            np.empty((num_decodes, query_width), np.float32),
             np.empty((num_logits, LEVELS, width), np.int8),
             np.empty((num_logits, width // GROUP), np.float32),
             np.empty((num_logits, width // GROUP), np.float32),
@@ -100,5 +106,7 @@ class TiledDecoder:
         return torch.from_numpy(logits)[:, : config.vocab_size]
 
 
-def _padded(count: int, multiple: int) -> int:
-    return -(-count // multiple) * multiple
+def _with_padding(rows: NDArray[np.float32]) -> NDArray[np.float32]:  # [M, W] → [padded M, W]
+    padded = np.zeros((-(-len(rows) // ROWS) * ROWS, rows.shape[1]), np.float32)
+    padded[: len(rows)] = rows
+    return padded

@@ -30,7 +30,7 @@ ROWS = 16
 COLUMNS = 32  # of A; a row has 64 bytes
 TILE_BYTES = 1024
 ROW_BYTES = 64
-ONE_ROW = I64(ROW_BYTES)
+ONE_ROW, ONE_TILE = I64(ROW_BYTES), I64(TILE_BYTES)
 UPPER_HALF = 0xFFFF0000 - (1 << 32)  # as a signed number
 
 NEEDED = ("amx-tile", "amx-bf16", "avx512f", "avx512bf16")
@@ -142,11 +142,11 @@ def split(builder: Any, value: Any, num_parts: int) -> list[Any]:
     return [high, builder.fsub(value, high)]
 
 
-def store_row(builder: Any, first: Any, second: Any, place: Any, num_parts: int) -> None:
-    """Two vectors of 16 float32 as a row of A; the low parts go to the tile that follows."""
+def store_row(builder: Any, first: Any, second: Any, place: Any, num_parts: int, part_step: Any = ONE_TILE) -> None:
+    """Two vectors of 16 float32 as a row of A; the low parts go `part_step` bytes on."""
     pairs = zip(split(builder, first, num_parts), split(builder, second, num_parts), strict=True)
     for part, pair in enumerate(pairs):
-        simd.store(builder, narrow_pair(builder, *pair), simd.at(builder, place, part * TILE_BYTES))
+        simd.store(builder, narrow_pair(builder, *pair), place if part == 0 else simd.at(builder, place, part_step))
 
 
 def store_half_row(builder: Any, value: Any, place: Any, num_parts: int) -> None:

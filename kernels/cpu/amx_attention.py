@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from . import amx, simd
 from .amx import COLUMNS, ROW_BYTES, ROWS, TILE_BYTES
-from .amx_linear import num_parts_of, row_address, store_values
+from .amx_layout import num_parts_of, row_address
 from .simd import F32, FLOATS, I32, I64, LANES, SHORTS, compiled
 from .work_sharing import items
 
@@ -80,18 +80,19 @@ def _weave_values(typing_context: Any, head_dim, values, num_tokens, target):  #
 
 
 @intrinsic
-def _scores(typing_context: Any, head_dim, terms, queries, keys, num_quads, scores):  # type: ignore[no-untyped-def]
+def _scores(typing_context: Any, head_dim, terms, queries, part_step, keys, num_quads, scores):  # type: ignore[no-untyped-def]
     """scores float32 [16, PIECE_TOKENS] = queries · keys, four blocks at a time.
 
-    queries: tiles [D / 32, parts]; keys: tiles [blocks, D / 32].
+    queries: bfloat16 [16, D], the low parts `part_step` bytes on; keys: tiles [blocks, D / 32].
     """
     if not simd.are_literal(head_dim, terms):
         return None
-    num_steps, num_parts = head_dim.literal_value // COLUMNS, amx.parts(terms.literal_value)
+    width, num_parts = head_dim.literal_value, amx.parts(terms.literal_value)
+    num_steps = width // COLUMNS
     key_bytes = num_steps * TILE_BYTES
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        queries, keys, num_quads, scores = arguments[2:]
+        queries, part_step, keys, num_quads, scores = arguments[2:]
         with cgutils.for_range(builder, num_quads) as loop:
             blocks = simd.at(builder, keys, builder.mul(loop.index, I64(TOTALS_AT_ONCE * key_bytes)))
             for total in range(TOTALS_AT_ONCE):
@@ -99,7 +100,8 @@ def _scores(typing_context: Any, head_dim, terms, queries, keys, num_quads, scor
             for step in range(num_steps):
                 firsts = range(4, 4 + num_parts)
                 for part, tile in enumerate(firsts):
-                    amx.load_tile(builder, tile, simd.at(builder, queries, (step * num_parts + part) * TILE_BYTES))
+                    place = simd.at(builder, queries, builder.mul(part_step, I64(part)))
+                    amx.load_tile(builder, tile, simd.at(builder, place, step * ROW_BYTES), I64(2 * width))
                 for total in range(TOTALS_AT_ONCE):
                     second = 6 + total % 2
                     amx.load_tile(builder, second, simd.at(builder, blocks, total * key_bytes + step * TILE_BYTES))
@@ -110,7 +112,7 @@ def _scores(typing_context: Any, head_dim, terms, queries, keys, num_quads, scor
                 amx.store_tile(builder, total, simd.at(builder, target, ROW_BYTES * total), I64(SCORE_BYTES))
         return context.get_dummy_value()
 
-    return types.void(head_dim, terms, *([types.uint64] * 4)), generate
+    return types.void(head_dim, terms, *([types.uint64] * 5)), generate
 
 
 ALL, CAUSAL, WINDOWED = 0, 1, 2
@@ -284,7 +286,6 @@ def scratch_floats(group, head_dim):  # type: ignore[no-untyped-def]
     tile = TILE_BYTES // 4
     return (
         num_tiles * ROWS * (head_dim + 1 + LANES)  # outputs, tops, sums
-        + num_tiles * (head_dim // COLUMNS) * 2 * tile  # queries
         + PIECE_BLOCKS * (head_dim // COLUMNS) * tile  # keys
         + PIECE_BLOCKS // 2 * (head_dim // LANES) * tile  # values
         + ROWS * PIECE_TOKENS  # scores
@@ -301,7 +302,8 @@ def attend_chunks(  # type: ignore[no-untyped-def]
     chunks,  # [chunks, 2] of plan_chunks
     group,  # query heads for each key head
     num_kv_heads,
-    query,  # [M, at least H D] float32, scaled by log2(e) / sqrt(D)
+    queries,  # address of bfloat16 [H, parts, at least M + 15, D], scaled by log2(e) / sqrt(D)
+    query_rows,  # at least M + 15
     positions,  # [M] int64
     keys,  # address of the layer's keys in block 0
     values,
@@ -322,8 +324,7 @@ def attend_chunks(  # type: ignore[no-untyped-def]
     head_bytes = np.uint64(2 * head_dim * BLOCK_SIZE)
     most_tiles = 2 * group
     outputs_at = np.uint64(scratch.ctypes.data)
-    queries_at = outputs_at + np.uint64(4 * most_tiles * ROWS * head_dim)
-    keys_at = queries_at + np.uint64(most_tiles * key_steps * num_parts) * tile_bytes
+    keys_at = outputs_at + np.uint64(4 * most_tiles * ROWS * head_dim)
     values_at = keys_at + np.uint64(PIECE_BLOCKS * key_steps) * tile_bytes
     scores_at = values_at + np.uint64(PIECE_BLOCKS // 2 * value_tiles) * tile_bytes
     weights_at = scores_at + np.uint64(ROWS * SCORE_BYTES)
@@ -334,10 +335,8 @@ def attend_chunks(  # type: ignore[no-untyped-def]
     tops = scratch[tops_start : tops_start + most_tiles * ROWS]
     sums_start = np.int64(sums_at - outputs_at) // 4
     sums = scratch[sums_start : sums_start + most_tiles * ROWS * LANES].reshape(most_tiles, ROWS, LANES)
-    nothing = np.zeros(head_dim, np.float32)
-    nothing_at = np.uint64(nothing.ctypes.data)
-    query_at, query_step = np.uint64(query.ctypes.data), np.uint64(query.strides[0])
-    query_bytes = np.uint64(ROWS * 4 * head_dim)
+    output_bytes, query_bytes = np.uint64(ROWS * 4 * head_dim), np.uint64(2 * head_dim)
+    part_step = np.uint64(query_rows) * query_bytes
 
     for item in items(counters, stage, chunks.shape[0] * num_kv_heads, 1):
         # The last chunks see most: they come first, so that threads end together.
@@ -348,18 +347,6 @@ def attend_chunks(  # type: ignore[no-untyped-def]
         first_position = positions[first_row]
         last_position = first_position + num_rows - 1
         block_ids = block_tables[table_rows[first_row]]
-        for tile in range(num_tiles):
-            head, row_tile = tile // num_row_tiles, tile % num_row_tiles
-            start = (kv_head * group + head) * head_dim
-            tile_at = queries_at + np.uint64(tile * key_steps * num_parts) * tile_bytes
-            source = query_at + np.uint64(first_row + row_tile * ROWS) * query_step + np.uint64(4 * start)
-            num_here = min(ROWS, num_rows - row_tile * ROWS)
-            for i in range(num_here):
-                store_values(
-                    terms, source + np.uint64(i) * query_step, np.uint64(key_steps), tile_at + np.uint64(i * ROW_BYTES)
-                )
-            for i in range(num_here, ROWS):
-                store_values(terms, nothing_at, np.uint64(key_steps), tile_at + np.uint64(i * ROW_BYTES))
         tops[:] = np.float32(LEAST)
         sums[:] = np.float32(0.0)
         outputs[:] = np.float32(0.0)
@@ -386,11 +373,13 @@ def attend_chunks(  # type: ignore[no-untyped-def]
                 if num_seen + ROWS <= 0:
                     continue
                 hidden = row_position + 1 - window - piece_start if window else -PIECE_TOKENS
-                queries = queries_at + np.uint64(tile * key_steps * num_parts) * tile_bytes
+                head = kv_head * group + tile // num_row_tiles
+                first_query = first_row + tile % num_row_tiles * ROWS
+                queries_at = queries + np.uint64(head * num_parts) * part_step + np.uint64(first_query) * query_bytes
                 tile_tops = tops_at + np.uint64(4 * ROWS * tile)
                 tile_sums = sums_at + np.uint64(ROWS * ROW_BYTES * tile)
-                tile_output = outputs_at + np.uint64(tile) * query_bytes
-                _scores(head_dim, terms, queries, keys_at, num_quads, scores_at)
+                tile_output = outputs_at + np.uint64(tile) * output_bytes
+                _scores(head_dim, terms, queries_at, part_step, keys_at, num_quads, scores_at)
                 if hidden + ROWS > 0:
                     _soften(head_dim, terms, WINDOWED, scores_at, hidden, num_seen, tile_tops, tile_sums, tile_output,
                             weights_at)  # fmt: skip
@@ -416,4 +405,3 @@ def attend_chunks(  # type: ignore[no-untyped-def]
                             outputs_at + np.uint64(4 * (tile * ROWS + done) * head_dim),
                             row_address(terms, output, num_columns, row + done) + column_step)  # fmt: skip
                 done += num_rows_here
-    return nothing  # kept until here, for only its address was used

@@ -4,26 +4,28 @@
 are multiplied with them. Unpacking costs as much as some 30 rows, so this pays for many rows; for few, and where there
 are no tiles, packed_linear.py serves.
 
-Activations lie as tiles: [rows / 16, columns / 32, parts, 16, 32] bfloat16.
+Activations lie as amx_layout.py says.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numba import literally, types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
 from . import amx, simd
 from .amx import COLUMNS, ROW_BYTES, ROWS, TILE_BYTES
+from .amx_layout import num_parts_of, row_address
 from .simd import FLOATS, HALVES, I64, LANES, compiled
 from .tile_rows import GROUP, SCALE_BYTES, group_bytes
 from .work_sharing import items
 
 STRIP = 2  # tiles of outputs that are computed together
 STRIP_STRIDE = 4 * LANES * STRIP
+FROM_BIAS, ONTO_OUTPUT = 0, 1  # where a sum of products begins
 BLOCK_BYTES = 5 << 17  # of activations that a strip is multiplied with before the next: they stay in a core's cache
 
 MANTISSA_BITS = 23
@@ -79,10 +81,11 @@ def _unpack_tile(typing_context: Any, bits, terms, packed, num_groups, target, t
 
 
 @intrinsic
-def _multiply_strip(  # type: ignore[no-untyped-def]
+def multiply_strip(  # type: ignore[no-untyped-def]
     typing_context: Any,
     row_tiles,  # 1 or 2, literal
     terms,  # literal
+    start,  # FROM_BIAS or ONTO_OUTPUT, literal
     activations,  # address of [groups, parts] tiles
     rows_step,  # bytes to those of the next 16 rows
     weights,  # address of [groups, STRIP, parts] tiles
@@ -93,7 +96,7 @@ def _multiply_strip(  # type: ignore[no-untyped-def]
     output_stride,  # bytes
 ):
     """16 or 32 rows of activations times 32 outputs' weights."""
-    if not simd.are_literal(row_tiles, terms):
+    if not simd.are_literal(row_tiles, terms, start):
         return None
     num_row_tiles, num_terms = row_tiles.literal_value, terms.literal_value
     num_parts = amx.parts(num_terms)
@@ -101,10 +104,20 @@ def _multiply_strip(  # type: ignore[no-untyped-def]
     seconds = range(6, 6 + STRIP)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        activations, rows_step, weights, num_groups, *biases, output, output_stride = arguments[2:]
-        for row_tile in range(num_row_tiles):
-            for column_tile, bias in enumerate(biases):
-                amx.load_tile(builder, STRIP * row_tile + column_tile, bias, stride=I64(0))  # in every row
+        activations, rows_step, weights, num_groups, *biases, output, output_stride = arguments[3:]
+
+        def each_total() -> Iterator[tuple[int, int, Any]]:
+            for row_tile in range(num_row_tiles):
+                rows_at = simd.at(builder, output, builder.mul(output_stride, I64(ROWS * row_tile)))
+                for column_tile in range(STRIP):
+                    place = simd.at(builder, rows_at, ROW_BYTES * column_tile)
+                    yield STRIP * row_tile + column_tile, column_tile, place
+
+        for total, column_tile, place in each_total():
+            if start.literal_value == ONTO_OUTPUT:
+                amx.load_tile(builder, total, place, output_stride)
+            else:
+                amx.load_tile(builder, total, biases[column_tile], stride=I64(0))  # the same in every row
         with cgutils.for_range(builder, num_groups) as loop:
             first_at = simd.at(builder, activations, builder.mul(loop.index, I64(num_parts * TILE_BYTES)))
             second_at = simd.at(builder, weights, builder.mul(loop.index, I64(STRIP * num_parts * TILE_BYTES)))
@@ -134,51 +147,11 @@ def _multiply_strip(  # type: ignore[no-untyped-def]
             if num_terms == 3:
                 load_seconds(1)
                 multiply()  # high · low
-        for row_tile in range(num_row_tiles):
-            rows_at = simd.at(builder, output, builder.mul(output_stride, I64(ROWS * row_tile)))
-            for column_tile in range(STRIP):
-                place = simd.at(builder, rows_at, ROW_BYTES * column_tile)
-                amx.store_tile(builder, STRIP * row_tile + column_tile, place, output_stride)
+        for total, _, place in each_total():
+            amx.store_tile(builder, total, place, output_stride)
         return context.get_dummy_value()
 
-    return types.void(row_tiles, terms, *([types.uint64] * 8)), generate
-
-
-@intrinsic
-def store_values(typing_context: Any, terms, values, num_groups, target):  # type: ignore[no-untyped-def]
-    """A row of float32 as a row of activations; `target` is its place in the first tile."""
-    if not simd.are_literal(terms):
-        return None
-    num_parts = amx.parts(terms.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        values, num_groups, target = arguments[1:]
-        with cgutils.for_range(builder, num_groups) as loop:
-            source = simd.at(builder, values, builder.mul(loop.index, I64(4 * COLUMNS)))
-            place = simd.at(builder, target, builder.mul(loop.index, I64(num_parts * TILE_BYTES)))
-            halves = [simd.load(builder, simd.at(builder, source, 4 * LANES * half), FLOATS) for half in range(2)]
-            amx.store_row(builder, *halves, place, num_parts)
-        return context.get_dummy_value()
-
-    return types.void(terms, *([types.uint64] * 3)), generate
-
-
-num_parts_of = compiled(inline="always")(amx.parts)
-
-
-@compiled()
-def row_address(terms, activations, num_columns, row):  # type: ignore[no-untyped-def]
-    """Where a row begins in the first tile; `activations` is the address of [rows / 16, num_columns / 32, …]."""
-    row_group = np.uint64(row // ROWS) * np.uint64(num_columns // COLUMNS * num_parts_of(terms) * TILE_BYTES)
-    return activations + row_group + np.uint64(row % ROWS * ROW_BYTES)
-
-
-@compiled()
-def store_row(terms, values, activations, num_columns, row):  # type: ignore[no-untyped-def]
-    """values [num_columns] float32 → that row of the activations."""
-    literally(terms)
-    place = row_address(terms, activations, num_columns, row)
-    store_values(terms, np.uint64(values.ctypes.data), np.uint64(num_columns // COLUMNS), place)
+    return types.void(row_tiles, terms, start, *([types.uint64] * 8)), generate
 
 
 def _silu_mul(builder: Any, gate: Any, up: Any) -> Any:
@@ -211,14 +184,6 @@ def _gate_rows(typing_context: Any, terms, num_rows, strip, target):  # type: ig
     return types.void(terms, *([types.uint64] * 3)), generate
 
 
-def tiles_for(num_rows: int, num_columns: int, terms: int) -> NDArray[np.uint8]:
-    """Memory for activations [rows / 16, columns / 32, parts] tiles, zeros, on a cache line."""
-    num_tiles = -(-num_rows // ROWS) * (num_columns // COLUMNS) * amx.parts(terms)
-    memory = np.zeros(num_tiles * TILE_BYTES + ROW_BYTES, np.uint8)
-    start = -memory.ctypes.data % ROW_BYTES
-    return memory[start : start + num_tiles * TILE_BYTES]
-
-
 def count_blocks(num_rows: int, num_columns: int, num_outputs: int, terms: int, num_threads: int) -> int:
     """Into how many blocks of rows a product is cut: each fits a core's cache, and every thread finds some work."""
     row_groups = -(-num_rows // ROWS)
@@ -229,43 +194,38 @@ def count_blocks(num_rows: int, num_columns: int, num_outputs: int, terms: int, 
 
 
 @compiled()
-def linear(terms, bits, counters, stage, num_blocks, packed, bias, activations, num_rows, strip_weights, output):  # type: ignore[no-untyped-def]
-    """One layer for all rows, its strips and blocks of rows shared among the threads.
+def add_linear(terms, bits, counters, stage, num_blocks, packed, bias, activations, num_rows, strip_weights, total):  # type: ignore[no-untyped-def]
+    """One layer for all rows, added to the residual sum; strips and blocks of rows are shared among the threads.
 
-    packed: uint8 [tiles, groups, group_bytes]; bias: float32 [out] or [0]; activations: address of the tiles;
-    strip_weights: scratch of this thread, uint8 [at least groups · STRIP · parts · 1024], on a cache line;
-    output: float32 [rows padded to 16, out padded to 32].
+    packed: uint8 [tiles, groups, group_bytes], an even number of tiles; bias: float32 [out] or [0]; activations:
+    address of the tiles; strip_weights: scratch of this thread, uint8 [at least groups · STRIP · parts · 1024], on a
+    cache line; total: float32 [rows padded to 16, out].
     """
     literally(terms)
     literally(bits)
-    num_tiles, num_groups = packed.shape[0], packed.shape[1]
-    num_strips = (num_tiles + STRIP - 1) // STRIP
+    num_strips, num_groups = packed.shape[0] // STRIP, packed.shape[1]
     num_row_groups = (num_rows + ROWS - 1) // ROWS
     group_step = np.uint64(num_groups * num_parts_of(terms) * TILE_BYTES)
-    weights_at, output_at = np.uint64(strip_weights.ctypes.data), np.uint64(output.ctypes.data)
-    output_step = np.uint64(output.strides[0])
-    no_bias = np.zeros(LANES, np.float32)
-    first_bias = second_bias = np.uint64(no_bias.ctypes.data)
+    weights_at, total_at = np.uint64(strip_weights.ctypes.data), np.uint64(total.ctypes.data)
+    total_step = np.uint64(total.strides[0])
     for item in items(counters, stage, num_blocks * num_strips, 1):
         block, strip = item // num_strips, item % num_strips
-        # The last strip of an odd number of tiles has the last tile twice; its second output is padding.
-        first_tile, second_tile = STRIP * strip, min(STRIP * strip + 1, num_tiles - 1)
-        _unpack_strip(terms, bits, packed, first_tile, second_tile, weights_at)
-        if bias.shape[0]:
-            first_bias = np.uint64(bias.ctypes.data) + np.uint64(4 * LANES * first_tile)
-            second_bias = np.uint64(bias.ctypes.data) + np.uint64(4 * LANES * second_tile)
+        unpack_strip(terms, bits, packed, STRIP * strip, STRIP * strip + 1, weights_at)
         row_group, last = num_row_groups * block // num_blocks, num_row_groups * (block + 1) // num_blocks
+        if bias.shape[0]:
+            for row in range(ROWS * row_group, min(ROWS * last, num_rows)):
+                for column in range(STRIP * LANES * strip, STRIP * LANES * (strip + 1)):
+                    total[row, column] += bias[column]
         while row_group < last:
             here = activations + np.uint64(row_group) * group_step
-            target = output_at + np.uint64(ROWS * row_group) * output_step + np.uint64(STRIP_STRIDE * strip)
+            target = total_at + np.uint64(ROWS * row_group) * total_step + np.uint64(STRIP_STRIDE * strip)
             if row_group + 1 < last:
-                _multiply_strip(2, terms, here, group_step, weights_at, np.uint64(num_groups), first_bias, second_bias,
-                                target, output_step)  # fmt: skip
+                multiply_strip(2, terms, ONTO_OUTPUT, here, group_step, weights_at, np.uint64(num_groups),
+                               target, target, target, total_step)  # fmt: skip
             else:
-                _multiply_strip(1, terms, here, group_step, weights_at, np.uint64(num_groups), first_bias, second_bias,
-                                target, output_step)  # fmt: skip
+                multiply_strip(1, terms, ONTO_OUTPUT, here, group_step, weights_at, np.uint64(num_groups),
+                               target, target, target, total_step)  # fmt: skip
             row_group += 2
-    return no_bias  # kept until here, for only its address was used
 
 
 @compiled()
@@ -288,7 +248,7 @@ def gated_linear(  # type: ignore[no-untyped-def]
     gate_bias = up_bias = np.uint64(no_bias.ctypes.data)
     for item in items(counters, stage, num_blocks * num_tiles, 1):
         block, tile = item // num_tiles, item % num_tiles
-        _unpack_strip(terms, bits, packed, tile, num_tiles + tile, weights_at)
+        unpack_strip(terms, bits, packed, tile, num_tiles + tile, weights_at)
         if bias.shape[0]:
             gate_bias = np.uint64(bias.ctypes.data) + np.uint64(4 * LANES * tile)
             up_bias = gate_bias + np.uint64(4 * inner)
@@ -298,11 +258,11 @@ def gated_linear(  # type: ignore[no-untyped-def]
             here = activations + np.uint64(row_group) * group_step
             num_here = min(2, last - row_group)
             if num_here == 2:
-                _multiply_strip(2, terms, here, group_step, weights_at, np.uint64(num_groups), gate_bias, up_bias,
-                                strip_at, np.uint64(STRIP_STRIDE))  # fmt: skip
+                multiply_strip(2, terms, FROM_BIAS, here, group_step, weights_at, np.uint64(num_groups),
+                               gate_bias, up_bias, strip_at, np.uint64(STRIP_STRIDE))  # fmt: skip
             else:
-                _multiply_strip(1, terms, here, group_step, weights_at, np.uint64(num_groups), gate_bias, up_bias,
-                                strip_at, np.uint64(STRIP_STRIDE))  # fmt: skip
+                multiply_strip(1, terms, FROM_BIAS, here, group_step, weights_at, np.uint64(num_groups),
+                               gate_bias, up_bias, strip_at, np.uint64(STRIP_STRIDE))  # fmt: skip
             for i in range(num_here):
                 target = row_address(terms, gated, inner, ROWS * (row_group + i)) + column
                 _gate_rows(terms, np.uint64(ROWS), strip_at + np.uint64(ROWS * STRIP_STRIDE * i), target)
@@ -311,7 +271,7 @@ def gated_linear(  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def _unpack_strip(terms, bits, packed, first_tile, second_tile, target):  # type: ignore[no-untyped-def]
+def unpack_strip(terms, bits, packed, first_tile, second_tile, target):  # type: ignore[no-untyped-def]
     """Two tiles of packed weights, side by side."""
     part_bytes = np.uint64(num_parts_of(terms) * TILE_BYTES)
     step = np.uint64(STRIP) * part_bytes

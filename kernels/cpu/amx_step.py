@@ -1,7 +1,8 @@
 """The whole forward pass of a decoder with packed weights for many rows, by matrix tiles, as one compiled call.
 
 What packed_step.py does for a few rows, with the same weights and blocks. Activations go from one product to the next
-as tiles of bfloat16; a row's gates and ups never leave the core's cache. `terms` says how exactly (amx.py).
+as tiles of bfloat16; heads, gates and ups never leave a core's cache, and products add to the residual sum in place.
+`terms` says how exactly (amx.py).
 """
 
 from collections.abc import Callable
@@ -12,15 +13,17 @@ import numpy as np
 from . import amx
 from .amx import COLUMNS, ROWS, TILE_BYTES
 from .amx_attention import attend_chunks, scratch_floats
-from .amx_linear import STRIP, gated_linear, linear, num_parts_of, store_row
+from .amx_heads import SCRATCH_ROWS, project_heads
+from .amx_layout import num_parts_of, store_row
+from .amx_linear import STRIP, add_linear, gated_linear
 from .packed_linear import linear as packed_linear
 from .packed_linear import quantise_row
 from .paged_attention import attend_rows
-from .rows import norm_row, prepare_heads
-from .simd import SOURCE_STAMP, compiled
+from .rows import norm_only
+from .simd import LANES, SOURCE_STAMP, compiled
 from .work_sharing import items
 
-STAGES_PER_LAYER = 11
+STAGES_PER_LAYER = 10
 FINAL_STAGES = 2
 LOG2_E = np.float32(1.4426950408889634)  # scores are powers of 2 here
 
@@ -41,7 +44,7 @@ def compile_step(
     @compiled(cache=True)
     def step(  # type: ignore[no-untyped-def]
         counters,  # [stages, ROW], a fresh one for every step
-        total,  # [M, W] float32: embeddings in, residual sum out
+        total,  # [padded M, W] float32: embeddings in, residual sum out
         positions,  # [M] int64
         slots,  # [M] int64
         table_rows,  # [M] int64, the row of block_tables that each token reads
@@ -73,8 +76,9 @@ def compile_step(
         activations,  # scratch tiles [M / 16, W / 32, …]
         attended,  # scratch tiles [M / 16, H D / 32, …]
         gated,  # scratch tiles [M / 16, I / 32, …]
-        qkv,  # scratch float32 [padded M, padded (H + 2 K) D]
-        narrow,  # scratch float32 [padded M, padded W], zeros at first
+        queries,  # scratch bfloat16 as uint8 [H, parts, query_rows, D]
+        query_rows,
+        decode_queries,  # scratch float32 [num_decodes, H D]
         quants,  # scratch int8 [R, levels, W], as are the next two for the head
         scales,  # scratch float32 [R, W / 32]
         sums,
@@ -82,14 +86,18 @@ def compile_step(
         parts,  # scratch float32 [pieces, H, PART_HEADER + D]
     ):
         _ = stamp
-        num_rows, width = total.shape
+        num_rows, width = positions.shape[0], total.shape[1]
         num_layers = weights[0].shape[0]
         num_heads = group * num_kv_heads
         query_width = num_heads * head_dim
+        inner = LANES * weights[2].shape[1] // 2
         activations_at, attended_at = np.uint64(activations.ctypes.data), np.uint64(attended.ctypes.data)
-        gated_at = np.uint64(gated.ctypes.data)
-        widest_groups = max(width, query_width, 16 * weights[2].shape[1] // 2) // COLUMNS
-        strip_weights = amx.aligned_floats(widest_groups * STRIP * num_parts_of(terms) * TILE_BYTES // 4)
+        gated_at, queries_at = np.uint64(gated.ctypes.data), np.uint64(queries.ctypes.data)
+        # Of what is unpacked at once: a head's projection, or 32 outputs of another product.
+        head_groups, most_groups = head_dim // COLUMNS * (width // COLUMNS), max(query_width, inner) // COLUMNS
+        tile_floats = num_parts_of(terms) * TILE_BYTES // 4
+        strip_weights = amx.aligned_floats(max(head_groups, most_groups) * STRIP * tile_floats)
+        heads = amx.aligned_floats(SCRATCH_ROWS * head_dim).reshape(SCRATCH_ROWS, head_dim)
         strip = amx.aligned_floats(2 * ROWS * 2 * ROWS).reshape(2 * ROWS, 2 * ROWS)
         attention_scratch = amx.aligned_floats(scratch_floats(group, head_dim))
         activation = np.empty(width, np.float32)
@@ -100,47 +108,45 @@ def compile_step(
             values = keys + value_offset
 
             for row in items(counters, stage, num_rows, ROWS):
-                norm_row(0, 0, total[row], narrow[row], norms[0][layer], activation, eps)
+                norm_only(total[row], norms[0][layer], activation, eps)
                 store_row(terms, activation, activations_at, width, row)
 
-            linear(terms, bits, counters, stage + 1, num_blocks[0], weights[0][layer], biases[0][layer],
-                   activations_at, num_rows, strip_weights, qkv)  # fmt: skip
-
-            for row in items(counters, stage + 2, num_rows, ROWS):
-                prepare_heads(kind, head_dim, qkv[row], num_heads, num_kv_heads, norms[2][layer], norms[3][layer],
-                              eps, ropes[layer], cos[positions[row]], sin[positions[row]],
-                              scale if row < num_decodes else scale * LOG2_E,
-                              keys, values, block_stride, slots[row])  # fmt: skip
+            project_heads(head_dim, terms, bits, kind, counters, stage + 1, num_blocks[0], weights[0][layer],
+                          biases[0][layer], activations_at, num_heads, num_kv_heads, norms[2][layer],
+                          norms[3][layer], eps, ropes[layer], cos, sin, positions, slots, num_decodes, scale,
+                          scale * LOG2_E, keys, values, block_stride, strip_weights, heads, decode_queries,
+                          queries_at, query_rows)  # fmt: skip
 
             if num_decodes:
                 starts = piece_starts[min(layer, piece_starts.shape[0] - 1)]
-                attend_rows(head_dim, group, at_once, kind, counters, stage + 3, qkv, keys, values, block_stride,
-                            block_tables, table_rows, context_lens, windows[layer], starts, parts, decoded)  # fmt: skip
-            attend_chunks(head_dim, terms, counters, stage + 5, chunks, group, num_kv_heads, qkv, positions, keys,
-                          values, block_stride, block_tables, table_rows, windows[layer], attention_scratch,
-                          attended_at)  # fmt: skip
-            for row in items(counters, stage + 6, num_decodes, 1):
-                store_row(terms, decoded[row], attended_at, query_width, row)
+                attend_rows(head_dim, group, at_once, kind, counters, stage + 2, decode_queries, keys, values,
+                            block_stride, block_tables, table_rows, context_lens, windows[layer], starts, parts,
+                            decoded)  # fmt: skip
+                for row in items(counters, stage + 4, num_decodes, 1):
+                    store_row(terms, decoded[row], attended_at, query_width, row)
+            attend_chunks(head_dim, terms, counters, stage + 5, chunks, group, num_kv_heads, queries_at, query_rows,
+                          positions, keys, values, block_stride, block_tables, table_rows, windows[layer],
+                          attention_scratch, attended_at)  # fmt: skip
 
-            linear(terms, bits, counters, stage + 7, num_blocks[1], weights[1][layer], biases[1][layer], attended_at,
-                   num_rows, strip_weights, narrow)  # fmt: skip
+            add_linear(terms, bits, counters, stage + 6, num_blocks[1], weights[1][layer], biases[1][layer],
+                       attended_at, num_rows, strip_weights, total)  # fmt: skip
 
-            for row in items(counters, stage + 8, num_rows, ROWS):
-                norm_row(0, 0, total[row], narrow[row], norms[1][layer], activation, eps)
+            for row in items(counters, stage + 7, num_rows, ROWS):
+                norm_only(total[row], norms[1][layer], activation, eps)
                 store_row(terms, activation, activations_at, width, row)
 
-            gated_linear(terms, bits, counters, stage + 9, num_blocks[2], weights[2][layer], biases[2][layer],
+            gated_linear(terms, bits, counters, stage + 8, num_blocks[2], weights[2][layer], biases[2][layer],
                          activations_at, num_rows, strip_weights, strip, gated_at)  # fmt: skip
 
-            linear(terms, bits, counters, stage + 10, num_blocks[3], weights[3][layer], biases[3][layer], gated_at,
-                   num_rows, strip_weights, narrow)  # fmt: skip
+            add_linear(terms, bits, counters, stage + 9, num_blocks[3], weights[3][layer], biases[3][layer], gated_at,
+                       num_rows, strip_weights, total)  # fmt: skip
         amx.release()
 
         stage = STAGES_PER_LAYER * num_layers
         num_logits = logits_rows.shape[0]
         for item in items(counters, stage, num_logits, 1):
             row = logits_rows[item]
-            norm_row(0, 0, total[row], narrow[row], final_norm, activation, eps)
+            norm_only(total[row], final_norm, activation, eps)
             quantise_row(levels, activation, quants[item], scales[item], sums[item])
         packed_linear(head_bits, levels, counters, stage + 1, head, activation[:0], quants, scales, sums, logits)
 

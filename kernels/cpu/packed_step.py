@@ -12,7 +12,7 @@ import numpy as np
 
 from .packed_linear import linear, quantise_row
 from .paged_attention import attend_rows
-from .rows import norm_row, prepare_heads, silu_mul_row
+from .rows import finish_heads, norm_row, silu_mul_row
 from .simd import SOURCE_STAMP, compiled
 from .work_sharing import items
 
@@ -92,9 +92,9 @@ def compile_step(
             linear(bits, levels, counters, stage + 1, weights[0][layer], biases[0][layer], quants, scales, sums, qkv)
 
             for row in items(counters, stage + 2, num_rows, 1):
-                prepare_heads(kind, head_dim, qkv[row], num_heads, num_kv_heads, norms[2][layer], norms[3][layer], eps,
-                              ropes[layer], cos[positions[row]], sin[positions[row]], scale, keys, values,
-                              block_stride, slots[row])  # fmt: skip
+                finish_heads(kind, head_dim, qkv[row], num_heads, num_kv_heads, norms[2][layer], norms[3][layer], eps,
+                             ropes[layer], cos, sin, positions[row], scale, keys, values, block_stride,
+                             slots[row])  # fmt: skip
 
             starts = piece_starts[min(layer, piece_starts.shape[0] - 1)]
             attend_rows(head_dim, group, at_once, kind, counters, stage + 3, qkv, keys, values, block_stride,

@@ -9,12 +9,22 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from . import simd
-from .simd import F32, FLOATS, I64, ITEM_SIZE, LANES, compiled
+from .simd import F32, FLOAT32, FLOATS, I64, ITEM_SIZE, LANES, compiled
+
+NOTHING = -1  # in the place of a kind of stored numbers
+
+
+def _inverse_root(builder: Any, squares: Any, num_vectors: Any, eps: Any) -> Any:
+    """1 / sqrt(mean + eps) of so many vectors whose squares are summed lane by lane, in all lanes."""
+    width = builder.uitofp(builder.mul(num_vectors, I64(LANES)), F32)
+    mean = builder.fdiv(simd.lanes_sum(builder, squares), width)
+    root = simd.call(builder, "llvm.sqrt.f32", F32, builder.fadd(mean, eps))
+    return simd.splat(builder, builder.fdiv(F32(1.0), root))
 
 
 @intrinsic
 def _norm(typing_context: Any, in_kind, out_kind, total, added, weight, output, num_vectors, eps):  # type: ignore[no-untyped-def]
-    """total += added; output = total / sqrt(mean(total²) + eps) · weight."""
+    """total += added; output = total / sqrt(mean(total²) + eps) · weight. With in_kind NOTHING, nothing is added."""
     if not simd.are_literal(in_kind, out_kind):
         return None
     added_kind, output_kind = in_kind.literal_value, out_kind.literal_value
@@ -24,14 +34,13 @@ def _norm(typing_context: Any, in_kind, out_kind, total, added, weight, output, 
         squares = simd.variable(builder, simd.floats(0.0))
         with cgutils.for_range(builder, num_vectors) as loop:
             place = simd.at(builder, total, builder.mul(loop.index, I64(4 * LANES)))
-            source = simd.at(builder, added, builder.mul(loop.index, I64(ITEM_SIZE[added_kind] * LANES)))
-            value = builder.fadd(simd.load(builder, place, FLOATS), simd.load_floats(builder, source, added_kind))
-            simd.store(builder, value, place)
+            value = simd.load(builder, place, FLOATS)
+            if added_kind != NOTHING:
+                source = simd.at(builder, added, builder.mul(loop.index, I64(ITEM_SIZE[added_kind] * LANES)))
+                value = builder.fadd(value, simd.load_floats(builder, source, added_kind))
+                simd.store(builder, value, place)
             builder.store(simd.fma(builder, value, value, builder.load(squares)), squares)
-        width = builder.uitofp(builder.mul(num_vectors, I64(LANES)), F32)
-        mean = builder.fdiv(simd.lanes_sum(builder, builder.load(squares)), width)
-        root = simd.call(builder, "llvm.sqrt.f32", F32, builder.fadd(mean, eps))
-        factor = simd.splat(builder, builder.fdiv(F32(1.0), root))
+        factor = _inverse_root(builder, builder.load(squares), num_vectors, eps)
         with cgutils.for_range(builder, num_vectors) as loop:
             offset = builder.mul(loop.index, I64(4 * LANES))
             value = builder.fmul(simd.load(builder, simd.at(builder, total, offset), FLOATS), factor)
@@ -91,7 +100,7 @@ def _widen(typing_context: Any, kind, source, target, num_vectors):  # type: ign
 
 
 @intrinsic
-def _narrow(typing_context: Any, kind, source, target, num_vectors):  # type: ignore[no-untyped-def]
+def narrow(typing_context: Any, kind, source, target, num_vectors):  # type: ignore[no-untyped-def]
     """float32 to stored numbers."""
     if not simd.are_literal(kind):
         return None
@@ -143,6 +152,14 @@ def norm_row(in_kind, out_kind, total, added, weight, output, eps):  # type: ign
 
 
 @compiled()
+def norm_only(total, weight, output, eps):  # type: ignore[no-untyped-def]
+    """`output` [width] float32 gets the RMS norm of the residual sum `total` [width] float32."""
+    total_at = np.uint64(total.ctypes.data)
+    _norm(NOTHING, FLOAT32, total_at, total_at, np.uint64(weight.ctypes.data), np.uint64(output.ctypes.data),
+          np.uint64(total.shape[0] // LANES), np.float32(eps))  # fmt: skip
+
+
+@compiled()
 def silu_mul_row(kind, gate_up, output):  # type: ignore[no-untyped-def]
     """gate_up [2 width], gates first → output [width]."""
     literally(kind)
@@ -151,37 +168,58 @@ def silu_mul_row(kind, gate_up, output):  # type: ignore[no-untyped-def]
               np.uint64(output.ctypes.data), np.uint64(width // LANES))  # fmt: skip
 
 
+@intrinsic
+def _turn(typing_context: Any, lanes, head, cos, sin, num_vectors, half):  # type: ignore[no-untyped-def]
+    """Pairs (i, i + half) of one head turned by their angles, in place; `lanes` (1 or 16, literal) at a time."""
+    if not simd.are_literal(lanes):
+        return None
+    kind = FLOATS if lanes.literal_value == LANES else F32
+    step = 4 * lanes.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        head, cos, sin, num_vectors, half = arguments[1:]
+        opposite = builder.add(head, builder.mul(half, I64(4)))
+        with cgutils.for_range(builder, num_vectors) as loop:
+            offset = builder.mul(loop.index, I64(step))
+            places = [simd.at(builder, start, offset) for start in (head, opposite)]
+            first, second = (simd.load(builder, place, kind) for place in places)
+            cosine, sine = (simd.load(builder, simd.at(builder, angles, offset), kind) for angles in (cos, sin))
+            simd.store(builder, builder.fsub(builder.fmul(first, cosine), builder.fmul(second, sine)), places[0])
+            simd.store(builder, builder.fadd(builder.fmul(second, cosine), builder.fmul(first, sine)), places[1])
+        return context.get_dummy_value()
+
+    return types.void(lanes, *([types.uint64] * 5)), generate
+
+
 @compiled()
-def head_norm(head, weight, eps):  # type: ignore[no-untyped-def]
-    """RMS norm of one head [D] float32, in place."""
-    squares = np.float32(0.0)
-    for i in range(head.shape[0]):
-        squares += head[i] * head[i]
-    factor = np.float32(1.0) / np.sqrt(squares / np.float32(head.shape[0]) + np.float32(eps))
-    for i in range(head.shape[0]):
-        head[i] = head[i] * factor * weight[i]
+def turn(head, cos, sin, half):  # type: ignore[no-untyped-def]
+    """Rotary embedding of one head [D] float32 in place, all by address; cos and sin [half] of its position."""
+    if half % LANES == 0:
+        _turn(16, head, cos, sin, np.uint64(half // LANES), np.uint64(half))
+    else:
+        _turn(1, head, cos, sin, np.uint64(half), np.uint64(half))
 
 
 @intrinsic
-def _rotate(typing_context: Any, head, cos, sin, num_vectors):  # type: ignore[no-untyped-def]
-    """Pairs (i, i + R / 2) of one head turned by their angles, 16 at a time, in place."""
+def _norm_head(typing_context: Any, head, weight, num_vectors, eps):  # type: ignore[no-untyped-def]
+    """RMS norm of one head, in place."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        head, cos, sin, num_vectors = arguments
-        half = builder.mul(num_vectors, I64(4 * LANES))
+        head, weight, num_vectors, eps = arguments
+        squares = simd.variable(builder, simd.floats(0.0))
+        with cgutils.for_range(builder, num_vectors) as loop:
+            value = simd.load(builder, simd.at(builder, head, builder.mul(loop.index, I64(4 * LANES))), FLOATS)
+            builder.store(simd.fma(builder, value, value, builder.load(squares)), squares)
+        factor = _inverse_root(builder, builder.load(squares), num_vectors, eps)
         with cgutils.for_range(builder, num_vectors) as loop:
             offset = builder.mul(loop.index, I64(4 * LANES))
-            places = [simd.at(builder, head, offset), simd.at(builder, builder.add(head, half), offset)]
-            first, second = (simd.load(builder, place, FLOATS) for place in places)
-            cosine = simd.load(builder, simd.at(builder, cos, offset), FLOATS)
-            sine = simd.load(builder, simd.at(builder, sin, offset), FLOATS)
-            turned = builder.fsub(builder.fmul(first, cosine), builder.fmul(second, sine))
-            simd.store(builder, turned, places[0])
-            turned = builder.fadd(builder.fmul(second, cosine), builder.fmul(first, sine))
-            simd.store(builder, turned, places[1])
+            place = simd.at(builder, head, offset)
+            value = builder.fmul(simd.load(builder, place, FLOATS), factor)
+            scale = simd.load(builder, simd.at(builder, weight, offset), FLOATS)
+            simd.store(builder, builder.fmul(value, scale), place)
         return context.get_dummy_value()
 
-    return types.void(*([types.uint64] * 4)), generate
+    return types.void(*([types.uint64] * 3), types.float32), generate
 
 
 @intrinsic
@@ -202,15 +240,7 @@ def _scale(typing_context: Any, values, num_vectors, factor):  # type: ignore[no
 @compiled()
 def rotate(head, cos, sin):  # type: ignore[no-untyped-def]
     """Rotary embedding of one head [D] float32, in place; cos and sin [R / 2] of its position."""
-    half = cos.shape[0]
-    if half % LANES == 0:
-        _rotate(np.uint64(head.ctypes.data), np.uint64(cos.ctypes.data), np.uint64(sin.ctypes.data),
-                np.uint64(half // LANES))  # fmt: skip
-        return
-    for i in range(half):
-        first, second = head[i], head[i + half]
-        head[i] = first * cos[i] - second * sin[i]
-        head[i + half] = second * cos[i] + first * sin[i]
+    turn(np.uint64(head.ctypes.data), np.uint64(cos.ctypes.data), np.uint64(sin.ctypes.data), cos.shape[0])
 
 
 @compiled()
@@ -224,43 +254,66 @@ def widen_row(kind, source, target):  # type: ignore[no-untyped-def]
 def narrow_row(kind, source, target):  # type: ignore[no-untyped-def]
     """A row of float32 as float32, or as half precision in uint16."""
     literally(kind)
-    _narrow(kind, np.uint64(source.ctypes.data), np.uint64(target.ctypes.data), np.uint64(source.shape[0] // LANES))
+    narrow(kind, np.uint64(source.ctypes.data), np.uint64(target.ctypes.data), np.uint64(source.shape[0] // LANES))
 
 
 @compiled()
-def prepare_heads(  # type: ignore[no-untyped-def]
-    kind, head_dim, row, num_heads, num_kv_heads, query_norm, key_norm, eps, has_rope, cos, sin, scale, keys, values,
-    block_stride, slot
-):  # fmt: skip
-    """What a projected row [at least (H + 2 K) D] float32 goes through before attention, in place.
+def finish_head(head_dim, head, norm, eps, cos, sin, half, scale):  # type: ignore[no-untyped-def]
+    """A projected query or key [D] float32 normed, rotated and scaled in place, all by address.
 
-    Queries and keys are normed (where query_norm and key_norm [D] aren't empty) and rotated, queries scaled, keys and
-    values stored in the token's slot. keys, values: addresses of the layer's keys [K, D, 16] and values [K, 16, D] in
-    block 0.
+    norm: address of the weight [D] float32, or 0 for none; cos, sin: of its position [half] float32; half: D / 2, or 0
+    where nothing is rotated. Arrays would count references here, in memory that all threads share.
     """
-    literally(kind)
-    num_turned = num_heads + num_kv_heads
-    if query_norm.shape[0]:
-        for i in range(num_turned):
-            norm = query_norm if i < num_heads else key_norm
-            head_norm(row[i * head_dim : (i + 1) * head_dim], norm, eps)
-    # Addresses are worked out here: every slice of an array would count a reference, in memory that all threads share.
-    row_at, head_bytes = np.uint64(row.ctypes.data), np.uint64(4 * head_dim)
-    if has_rope and cos.shape[0] % LANES == 0:
-        cos_at, sin_at, num_angles = np.uint64(cos.ctypes.data), np.uint64(sin.ctypes.data), cos.shape[0] // LANES
-        for i in range(num_turned):
-            _rotate(row_at + np.uint64(i) * head_bytes, cos_at, sin_at, np.uint64(num_angles))
-    elif has_rope:
-        for i in range(num_turned):
-            rotate(row[i * head_dim : (i + 1) * head_dim], cos, sin)
-    _scale(row_at, np.uint64(num_heads * head_dim // LANES), np.float32(scale))
+    if norm:
+        _norm_head(head, norm, np.uint64(head_dim // LANES), np.float32(eps))
+    if half:
+        turn(head, cos, sin, half)
+    if scale != np.float32(1.0):
+        _scale(head, np.uint64(head_dim // LANES), np.float32(scale))
 
+
+@compiled()
+def address_or_0(values):  # type: ignore[no-untyped-def]
+    """Where an array lies; 0 for an empty one."""
+    return np.uint64(values.ctypes.data) if values.shape[0] else np.uint64(0)
+
+
+@compiled()
+def store_key(kind, head_dim, key, head, keys, block_stride, slot):  # type: ignore[no-untyped-def]
+    """A key at address `key`, [D] float32, into its slot; keys: address of the layer's [K, D, 16] in block 0."""
+    literally(kind)
     item = np.uint64(4 if kind == 0 else 2)
-    width, num_vectors = np.uint64(head_dim), np.uint64(head_dim // LANES)
-    block, offset = np.uint64(slot // LANES) * block_stride, np.uint64(slot % LANES)
+    block = keys + np.uint64(slot // LANES) * block_stride + np.uint64(head * head_dim * LANES) * item
+    _scatter(kind, key, block + np.uint64(slot % LANES) * item, np.uint64(head_dim // LANES), np.uint64(LANES) * item)
+
+
+@compiled()
+def store_value(kind, head_dim, value, head, values, block_stride, slot):  # type: ignore[no-untyped-def]
+    """A value at address `value`, [D] float32, into its slot; values: address of the layer's [K, 16, D] in block 0."""
+    literally(kind)
+    item = np.uint64(4 if kind == 0 else 2)
+    block = values + np.uint64(slot // LANES) * block_stride
+    place = block + np.uint64((head * LANES + slot % LANES) * head_dim) * item
+    narrow(kind, value, place, np.uint64(head_dim // LANES))
+
+
+@compiled()
+def finish_heads(  # type: ignore[no-untyped-def]
+    kind, head_dim, row, num_heads, num_kv_heads, query_norm, key_norm, eps, has_rope, cos, sin, position, scale, keys,
+    values, block_stride, slot
+):  # fmt: skip
+    """A projected row [at least (H + 2 K) D] float32: queries and keys finished in place, keys and values stored."""
+    literally(kind)
+    row_at, head_bytes = np.uint64(row.ctypes.data), np.uint64(4 * head_dim)
+    query_norm_at, key_norm_at = address_or_0(query_norm), address_or_0(key_norm)
+    offset = np.uint64(position) * np.uint64(cos.strides[0])
+    cos_at, sin_at = np.uint64(cos.ctypes.data) + offset, np.uint64(sin.ctypes.data) + offset
+    half = cos.shape[1] if has_rope else 0
+    for i in range(num_heads):
+        finish_head(head_dim, row_at + np.uint64(i) * head_bytes, query_norm_at, eps, cos_at, sin_at, half, scale)
     for i in range(num_kv_heads):
-        start = block + np.uint64(i) * width * np.uint64(LANES) * item
-        _scatter(kind, row_at + np.uint64(num_heads + i) * head_bytes, keys + start + offset * item, num_vectors,
-                 np.uint64(LANES) * item)  # fmt: skip
-        _narrow(kind, row_at + np.uint64(num_turned + i) * head_bytes, values + start + offset * width * item,
-                num_vectors)  # fmt: skip
+        key, value = num_heads + i, num_heads + num_kv_heads + i
+        finish_head(head_dim, row_at + np.uint64(key) * head_bytes, key_norm_at, eps, cos_at, sin_at, half,
+                    np.float32(1.0))  # fmt: skip
+        store_key(kind, head_dim, row_at + np.uint64(key) * head_bytes, i, keys, block_stride, slot)
+        store_value(kind, head_dim, row_at + np.uint64(value) * head_bytes, i, values, block_stride, slot)

@@ -114,7 +114,7 @@ def test_a_context_of_several_pieces_is_equal_to_the_bit(tiny_model):
 def test_rotary_tables_grow_with_the_longest_context(tiny_model):
     decoder = paged(tiny_model("llama"))
     [whole] = paged(tiny_model("llama")).step(("a", PROMPT))
-    inner = decoder.decoder
+    inner = decoder.decoder._weights
     inner._cos, inner._sin = inner._cos[:16], inner._sin[:16]
     assert torch.cat([decoder.step(("a", PROMPT[:20]))[0], decoder.step(("a", PROMPT[20:]))[0]]).equal(whole)
     assert len(inner._cos) >= 100

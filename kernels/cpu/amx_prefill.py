@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from . import amx
-from .amx import COLUMNS, ROWS
+from .amx import COLUMNS, ROW_BYTES, ROWS
 from .amx_attention import attend_chunks, plan_chunks, scratch_floats
-from .amx_linear import tiles_for
+from .amx_layout import num_parts_of, store_values, tiles_for
 from .arrays import address, stride_bytes
 from .simd import SOURCE_STAMP, compiled
 from .team import default_threads, shared_team
-from .work_sharing import new_counters
+from .work_sharing import items, new_counters
 
 LOG2_E = 1.4426950408889634
 
@@ -25,14 +25,21 @@ def _compile(head_dim: int, terms: int) -> Callable[..., None]:
 
     @compiled(cache=True)
     def attend(  # type: ignore[no-untyped-def]
-        counters, shapes, chunks, group, num_kv_heads, query, positions, keys, values, block_stride, block_tables,
-        table_rows, window, output
+        counters, shapes, chunks, group, num_kv_heads, query, queries, query_rows, positions, keys, values,
+        block_stride, block_tables, table_rows, window, output
     ):  # fmt: skip
         _ = stamp
         amx.configure(np.uint64(shapes.ctypes.data))
         scratch = amx.aligned_floats(scratch_floats(group, head_dim))
-        attend_chunks(head_dim, terms, counters, 0, chunks, group, num_kv_heads, query, positions, keys, values,
-                      block_stride, block_tables, table_rows, window, scratch,
+        num_parts, query_bytes = num_parts_of(terms), np.uint64(2 * head_dim)
+        queries_at, part_step = np.uint64(queries.ctypes.data), np.uint64(query_rows) * query_bytes
+        for row in items(counters, 0, query.shape[0], ROWS):
+            for head in range(query.shape[1]):
+                place = queries_at + np.uint64(head * num_parts) * part_step + np.uint64(row) * query_bytes
+                store_values(terms, np.uint64(query[row, head].ctypes.data), np.uint64(head_dim // COLUMNS), place,
+                             np.uint64(ROW_BYTES), part_step)  # fmt: skip
+        attend_chunks(head_dim, terms, counters, 1, chunks, group, num_kv_heads, queries_at, query_rows, positions,
+                      keys, values, block_stride, block_tables, table_rows, window, scratch,
                       np.uint64(output.ctypes.data))  # fmt: skip
         amx.release()
 
@@ -60,12 +67,14 @@ def attention_prefill(
     output = tiles_for(num_rows, num_heads * head_dim, terms)
     shared_team().run(
         _compile(head_dim, terms),
-        new_counters(1),
+        new_counters(2),
         amx.tile_shapes(),
         plan_chunks(counts, num_kv_heads, default_threads()),
         num_heads // num_kv_heads,
         num_kv_heads,
-        (query.reshape(num_rows, -1).float() * (scale * LOG2_E)).numpy(),
+        (query.float() * (scale * LOG2_E)).numpy(),
+        np.empty((num_heads, amx.parts(terms), num_rows + ROWS, 2 * head_dim), np.uint8),
+        num_rows + ROWS,
         positions,
         address(key_cache),
         address(value_cache),
