@@ -116,13 +116,12 @@ class ChatEncoder:
                 logger.info("the chat template doesn't write each reply once; replies are encoded anew")
                 unspliced = self._anew(tuple(replace(message, token_ids=None) for message in messages))
                 return replace(unspliced, messages=messages)
-            history = self._render(messages, shield, add_generation_prompt=False)
-            opening = whole.removeprefix(history) if whole.startswith(history) else None
-            heading = self._heading(messages, history, shield)
+            history = self._history(messages, shield)
+            heading = None if history is None else self._heading(messages, history, shield)
         prompt = Prompt(self._tokenizer, shield)
-        if opening is None:
-            prompt = prompt.extended(whole, messages, None, None)
-            return KnownChat(messages, shield, readings, prompt, None, heading)
+        opening = None if history is None else _between(history, whole, "")
+        if history is None or opening is None or shield.splice_mark in opening:
+            return KnownChat(messages, shield, readings, prompt.extended(whole, messages, None, None), None, None)
         prompt = prompt.extended(history, messages, heading, opening)
         return KnownChat(messages, shield, readings, prompt, opening, heading)
 
@@ -134,21 +133,22 @@ class ChatEncoder:
         if not self._is_appending or opening is None or not shield.is_free_in(message.content for message in step):
             return None
         before = (*messages[: _end_of_beginning(messages)], *last_step)
-        try:
-            base = self._render(before, shield, add_generation_prompt=False)
-            short = self._render((*before, *step), shield, add_generation_prompt=True)
-        except ChatTemplateInvalid:
-            return None  # what matters is whether it takes the whole chat
-        if not (short.startswith(base) and short.endswith(opening) and len(short) >= len(base) + len(opening)):
+        with clock_readings() as readings:
+            base = self._history(before, shield)
+            try:
+                short = self._render((*before, *step), shield, add_generation_prompt=True)
+            except ChatTemplateInvalid:
+                return None  # what matters is whether it takes the whole chat
+        added = None if base is None else _between(base, short, opening)
+        if base is None or added is None:
             return None
-        added = short[len(base) : len(short) - len(opening)]
         if added.count(shield.splice_mark) != sum(message.token_ids is not None for message in step):
             return None
         heading = known.heading
         if heading is None and shield.splice_mark in added:
             heading = self._heading((*before, *step), base + added, shield)
         prompt = known.prompt.extended(added, step, heading, opening)
-        extended = KnownChat(messages, shield, known.readings, prompt, opening, heading)
+        extended = KnownChat(messages, shield, known.readings | readings, prompt, opening, heading)
         return extended if self._holds(extended) else None
 
     def _holds(self, extended: KnownChat) -> bool:
@@ -167,8 +167,17 @@ class ChatEncoder:
         position = next((i for i, message in enumerate(messages) if message.token_ids is not None), 0)
         if position == 0:
             return None
-        before = self._render(messages[:position], shield, add_generation_prompt=False)
-        return text[len(before) :].split(shield.splice_mark)[0] if text.startswith(before) else None
+        before = self._history(messages[:position], shield)
+        if before is None or not text.startswith(before):
+            return None
+        return text[len(before) :].split(shield.splice_mark)[0]
+
+    def _history(self, messages: Sequence[ChatMessage], shield: Shield) -> str | None:
+        """The messages without an opening for a reply; None where the template refuses them so."""
+        try:
+            return self._render(messages, shield, add_generation_prompt=False)
+        except ChatTemplateInvalid:
+            return None
 
     def _render(self, messages: Sequence[ChatMessage], shield: Shield, *, add_generation_prompt: bool) -> str:
         """The chat with a mark in place of each reply whose ids are known, and stand-ins in what messages say.
@@ -190,6 +199,13 @@ def _covered(messages: Sequence[ChatMessage], shield: Shield, cover: Callable[[s
         ChatMessage(message.role, cover(message.content) if message.token_ids is None else shield.splice_mark)
         for message in messages
     ]
+
+
+def _between(beginning: str, text: str, end: str) -> str | None:
+    """What a text holds between its beginning and its end; None where it doesn't begin or end so."""
+    if not (text.startswith(beginning) and text.endswith(end) and len(text) >= len(beginning) + len(end)):
+        return None
+    return text[len(beginning) : len(text) - len(end)]
 
 
 def _key(messages: tuple[ChatMessage, ...]) -> tuple[object, ...]:

@@ -3,6 +3,12 @@
 `APPENDING` ones write a message the same whatever comes after it, once it has been answered.
 """
 
+from functools import cache
+
+from paged_chat.engine.text.chat_encoder import ChatEncoder
+from paged_chat.engine.text.chat_template import ChatTemplate
+from paged_chat.engine.text.tokenizer import Tokenizer
+
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
@@ -109,3 +115,14 @@ REWRITING = {
     "trims history": TRIMS_HISTORY,
     "needs thoughts": NEEDS_THOUGHTS,
 }
+
+
+@cache
+def template_of(tokenizer: Tokenizer, source: str | None = None) -> ChatTemplate:
+    """Compiled once; the tokenizer's own by default."""
+    return ChatTemplate(tokenizer, source)
+
+
+def encoder(tokenizer: Tokenizer, source: str | None = None) -> ChatEncoder:
+    """One that remembers nothing yet."""
+    return ChatEncoder(tokenizer, template_of(tokenizer, source))

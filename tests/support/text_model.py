@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from chat_templates import encoder
 from paged_chat.engine import ChatMessage
-from paged_chat.engine.text.chat_encoder import ChatEncoder
-from paged_chat.engine.text.chat_template import ChatTemplate
 from paged_chat.engine.text.detokenizer import whole_characters
 from paged_chat.engine.text.tokenizer import Tokenizer
 from tiny_tokenizer import TEMPLATE, tokenizer_in
@@ -18,7 +17,7 @@ class TextModel:
 
     def __init__(self, source: str = TEMPLATE, tokenizer: Tokenizer | None = None) -> None:
         self.tokenizer = tokenizer or tiny_tokenizer()
-        self._encoder = ChatEncoder(self.tokenizer, ChatTemplate(self.tokenizer, source))
+        self._encoder = encoder(self.tokenizer, source)
         self.num_encoded_chars = 0
 
     def encode(self, text: str) -> list[int]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import models
 
 from chat_messages import assistant, user
-from chat_templates import DROPS_THOUGHTS
+from chat_templates import DROPS_THOUGHTS, encoder
 from paged_chat.engine.errors import ChatTemplateInvalid, ModelFileInvalid
 from paged_chat.engine.text.chat_encoder import ChatEncoder
 from paged_chat.engine.text.chat_message import ChatMessage
@@ -19,10 +19,6 @@ from paged_chat.engine.text.tokenizer import Tokenizer, load_tokenizer
 
 IM_START, IM_END = 1, 2
 BOS, EOS = 1, 2
-
-
-def encoder(tokenizer: Tokenizer, source: str | None = None) -> ChatEncoder:
-    return ChatEncoder(tokenizer, ChatTemplate(tokenizer, source))
 
 
 @pytest.fixture(scope="module")
