@@ -17,7 +17,7 @@ INSTALLED := $(VENV)/.installed
 LINKED := $(VENV)/src/.linked
 TORCH_INDEX := $(if $(TORCH),--extra-index-url https://download.pytorch.org/whl/$(TORCH))
 
-.PHONY: help web test install lint format clean
+.PHONY: help web tui test install lint format clean
 .DEFAULT_GOAL := help
 
 help: ## Show what can be made
@@ -25,6 +25,9 @@ help: ## Show what can be made
 
 web: $(INSTALLED) ## Open the chat page: http://127.0.0.1:7860
 	@$(BIN)/paged-chat web
+
+tui: $(INSTALLED) ## Chat in this terminal
+	@$(BIN)/paged-chat tui
 
 test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)

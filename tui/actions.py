@@ -42,7 +42,7 @@ class Action:
 
 ACTIONS = (
     Action("send", "Send the message", "enter", is_in_prompt=True),
-    Action("newline", "Break the line", "shift+enter,alt+enter,ctrl+j", is_in_prompt=True),
+    Action("newline", "Break the line", "ctrl+j,shift+enter", is_in_prompt=True),
     Action("complete", "Take what is offered; else go on to the next part of the screen", "tab", is_in_prompt=True),
     Action("new_chat", "New chat", "ctrl+n", label="new", in_footer=True),
     Action("new_temporary", "New temporary chat, never stored", "alt+n"),

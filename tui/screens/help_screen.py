@@ -23,7 +23,7 @@ HEADING = Style(bold=True, underline=True)
 
 
 class HelpScreen(ModalScreen[None]):
-    """Keys with the names that the keymap file calls them by, commands, and what the cache's letters mean."""
+    """Keys, commands, and what the cache's letters mean."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1,q", "dismiss(None)", "back")]
 
@@ -38,16 +38,15 @@ class HelpScreen(ModalScreen[None]):
     def _text(self) -> Text:
         text = Text()
         text.append("Keys\n", HEADING)
-        text.append("everywhere, then on a selected message (alt+up selects), then the name in the keymap file\n\n")
+        text.append("those that work everywhere, then those on a selected message (alt+up selects one)\n\n")
         for action in ACTIONS:
             keys = self._keymap.get(action.name, action.keys).replace(",", ", ")
             own = self._keymap.get(message_binding_id(action.name), action.message_keys).replace(",", ", ")
-            text.append(f"{keys or '–':<18} {own or '–':<12} {action.title}  ")  # noqa: RUF001
-            text.append(f"{action.name}\n", Style(dim=True))
+            text.append(f"{keys:<20} {own:<9} {action.title}\n")
         text.append("\n")
         text.append("Keymap file: ")
         text.append(f"{self._keymap_path}\n", Style(bold=True))
-        text.append("written with every name in it when it is missing; read at the start\n\n")
+        text.append("has every name in it; changes count from the next start on\n\n")
         text.append("Commands in the prompt\n\n", HEADING)
         for command in COMMANDS:
             text.append(f"{'/' + command.name + ' ' + command.argument:<22} {command.title}\n")

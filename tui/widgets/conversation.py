@@ -245,10 +245,18 @@ class Conversation(VerticalScroll, can_focus=False):
             self._views = [_view_of(row) for row in rows[self._first : self._first + WINDOW - STEP]]
             await self.mount(*self._views, after=self._above)
             self._show_edges()
-        for view in self.views:
-            if view.message.id == message_id:
-                self.release_anchor()
-                self.call_after_refresh(view.focus)
+        self._go_to(next(view for view in self.views if view.message.id == message_id))
+
+    def _go_to(self, view: MessageView) -> None:
+        """Once everything above it has its height."""
+        if not view.is_attached:
+            return
+        if all(row.is_drawn for row in self._views):
+            self.release_anchor()
+            view.focus(scroll_visible=False)
+            self.call_after_refresh(self.scroll_to_widget, view, top=True, animate=False)
+        else:
+            self.call_after_refresh(self._go_to, view)
 
     def step(self, direction: int, selected_id: int | None) -> None:
         """Selects the message above (-1) or below (1) the selected one; without one, the last."""

@@ -7,15 +7,21 @@ from paged_chat.app.chat_events import EngineStatus
 _STAGES = {"download": "downloading", "convert": "preparing", "load": "loading", "warm up": "warming up"}
 
 
+def short_name(model: str) -> str:
+    """A model's own name, without the folder or the account that it comes from."""
+    return model.rstrip("/").rpartition("/")[2]
+
+
 def engine_words(status: EngineStatus | None) -> str:
     """Such as "smollm2-135m", "downloading smollm2-135m 45 %", "smollm2-135m didn't load"."""
     if status is None:
         return "opening the chats"
+    name = short_name(status.model)
     if status.phase == "loading":
         if status.progress is None:
-            return f"loading {status.model}"
+            return f"loading {name}"
         stage, done, total = status.progress.stage, status.progress.done, status.progress.total
-        return f"{_STAGES[stage]} {status.model}" + (f" {done / total:.0%}" if total else "")
+        return f"{_STAGES[stage]} {name}" + (f" {done / total:.0%}" if total else "")
     if status.phase == "failed":
-        return f"{status.model} didn't load"
-    return status.model
+        return f"{name} didn't load"
+    return name

@@ -15,7 +15,7 @@ MAX_PASTE_LINES = 15
 
 
 class Prompt(TextArea):
-    """Enter sends, Shift+Enter, Alt+Enter or Ctrl+J break the line; up and down at the edges walk the history."""
+    """Enter sends, Ctrl+J or Shift+Enter break the line; up and down at the edges walk the history."""
 
     def __init__(self, completions: Completions) -> None:
         """`completions` is under the arrows while it is open."""

@@ -12,6 +12,7 @@ from paged_chat.app.chats import Message
 from paged_chat.app.reply_cost import cost_words
 
 from ..key_names import key_of
+from .engine_words import short_name
 
 QUIET = Style(dim=True)
 
@@ -78,7 +79,7 @@ class ReplyFoot(Static):
         words = []
         cost = self._message.cost if self._update is None else self._update.cost
         if cost is not None:
-            words.append(cost_words(cost, self._message.model))
+            words.append(cost_words(cost, self._message.model and short_name(self._message.model)))
         words += self._state_words()
         return Text(" · ".join(words), overflow="fold")
 
