@@ -143,6 +143,7 @@ class PoolFollower:
         self.next_event = 0
         self._num_blocks: int | None = None
         self.log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)  # oldest first
+        self.num_lines = 0  # written into the log so far
         self._copied_at: dict[int, float] = {}  # by block id, Unix time
         self._freed_at: dict[int, float] = {}
 
@@ -153,7 +154,9 @@ class PoolFollower:
             self._begin_anew()  # another model's engine: it counts from 0, its pool is another one
         else:
             self._remember(reading.events)
-            self.log.extend(log_lines(reading.events))
+            lines = list(log_lines(reading.events))
+            self.log.extend(lines)
+            self.num_lines += len(lines)
         self.next_event = snapshot.num_events
         self._num_blocks = snapshot.num_blocks
         self._copied_at = _recent(self._copied_at, now_s)

@@ -8,6 +8,7 @@ from typing import Any
 from ..chat_events import ReplyUpdate
 from ..chats import Message
 from ..service import ChatService
+from .panel_strip import strip_view
 from .streaming_markdown import StreamingMarkdown
 from .views import MessageView, chat_entry, columns_of, message_view
 
@@ -76,6 +77,7 @@ class ChatFeed:
             del self._streams[update.message_id]
         if update.message_id not in self._told:
             return None
+        strip = strip_view(update.cost)
         return {
             "kind": "reply",
             "id": update.message_id,
@@ -87,6 +89,7 @@ class ChatFeed:
             "num_generated_tokens": update.num_generated_tokens,
             "tokens_per_s": update.tokens_per_s,
             "cost": None if update.cost is None else asdict(update.cost),
+            "strip": None if strip is None else asdict(strip),
             "left_out_ids": None if update.plan is None else update.plan.left_out_ids,
             "error": update.error or update.save_error,
         }

@@ -11,12 +11,13 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 from starlette.middleware import Middleware
 
 from ..service import ChatService
-from . import live, routes, transfer_routes
+from . import live, panel, routes, transfer_routes
 from .accounts import Accounts
 from .binding import is_loopback, names_of
 from .guard import Guard
 from .page import build_page
 from .page_assets import ASSETS, HEAD, asset_routes
+from .panel_source import PoolSource
 from .theme import THEME
 
 MAX_UPLOAD_BYTES = 10_000_000
@@ -50,6 +51,7 @@ class WebServer:
                     *routes.router.routes,
                     *transfer_routes.router.routes,
                     *live.router.routes,
+                    *panel.router.routes,
                 ],
                 "middleware": [Middleware(Guard, names=names_of(host))],
                 "exception_handlers": routes.EXCEPTION_HANDLERS,
@@ -60,6 +62,7 @@ class WebServer:
         state = self._page.app.state
         state.chat_service = service
         state.deleted_chats = {}
+        state.pool_source = PoolSource(service)
         self.url = f"http://{host if ':' not in host.strip('[]') else '[' + host.strip('[]') + ']'}:{port}"
 
     def close(self) -> None:

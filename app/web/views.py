@@ -9,6 +9,7 @@ from datetime import datetime
 from ..chat_search import SearchHit
 from ..chats import Chat, Message, MessageRole, MessageStatus, MessageTree, ReplyCost
 from .markdown import render_question, render_reply
+from .panel_strip import StripView, strip_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class MessageView:
     can_continue: bool
     model: str | None
     cost: ReplyCost | None
+    strip: StripView | None
     finish_reason: str | None
     error: str | None
 
@@ -83,6 +85,7 @@ def message_view(message: Message, tree: MessageTree, *, is_live: bool) -> Messa
         can_continue=is_reply and not is_live and is_cut and not tree.children(message.id),
         model=message.model,
         cost=message.cost,
+        strip=strip_view(message.cost),
         finish_reason=message.finish_reason,
         error=message.error,
     )

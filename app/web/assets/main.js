@@ -8,6 +8,7 @@ import { el, iconButton } from "./dom.js";
 import { loadingWords } from "./engine.js";
 import { bindKeys, showKeys } from "./keys.js";
 import { attempt, mountNotices, notify } from "./notices.js";
+import { Panel } from "./panel.js";
 import { Sidebar } from "./sidebar.js";
 import { applyTheme, toggleTheme } from "./theme.js";
 import { TopBar } from "./topbar.js";
@@ -45,9 +46,9 @@ class Page {
     });
     this.engineNote = el("p", { class: "engine-note", role: "status", hidden: true });
     const hidePanel = iconButton("close", "Hide the cache", () => this.topBar.togglePanel());
-    // The live view of the blocks is drawn into the body.
-    this.panel = el("aside", { class: "cache-panel", id: "cache-panel", "aria-label": "Cache" }, el("header", { class: "cache-head" }, el("h2", {}, "Cache"), hidePanel), el("div", { class: "cache-body" }));
-    this.root.append(this.sidebar.element, el("main", { class: "main" }, this.topBar.element, this.welcome.element, this.conversation.element, this.engineNote, this.composer.element), this.panel);
+    this.panel = new Panel(this.root);
+    const cache = el("aside", { class: "cache-panel", id: "cache-panel", "aria-label": "Cache" }, el("header", { class: "cache-head" }, el("h2", {}, "Cache"), hidePanel), this.panel.element);
+    this.root.append(this.sidebar.element, el("main", { class: "main" }, this.topBar.element, this.welcome.element, this.conversation.element, this.engineNote, this.composer.element), cache);
     frame.replaceChildren(this.root);
     mountNotices(this.root);
     bindKeys({

@@ -2,6 +2,7 @@
 
 import { el, iconButton, svg } from "./dom.js";
 import { costLine } from "./format.js";
+import { drawStrip } from "./panel_strip.js";
 
 const LONG_PX = 420; // a person's longer message is folded
 const COPIED_MS = 1500;
@@ -12,8 +13,7 @@ export class MessageNode {
     this.actions = actions;
     this.blocks = []; // as they stand in the body
     this.body = el("div", { class: "body" });
-    // The block strip of the cache panel goes here.
-    this.strip = el("div", { class: "strip" });
+    this.strip = el("div", { class: "strip", hidden: true });
     this.fault = el("p", { class: "fault", hidden: true });
     this.line = el("span", { class: "cost" });
     this.tools = el("div", { class: "tools" });
@@ -40,6 +40,7 @@ export class MessageNode {
     this.element.setAttribute("aria-busy", this.isLive);
     this.showFault(view.error);
     this.line.textContent = view.role === "assistant" ? costLine(view) : "";
+    drawStrip(this.strip, view.strip);
     if (!(wasLive && this.isLive)) this.drawTools();
     if (view.role === "user") this.foldIfLong();
   }
@@ -53,6 +54,7 @@ export class MessageNode {
       this.line.textContent = costLine({ ...figures, num_generated_tokens: news.num_generated_tokens, tokens_per_s: news.tokens_per_s });
       this.element.classList.toggle("is-waiting", news.status === "draft" && !news.num_generated_tokens);
       this.showFault(news.error);
+      drawStrip(this.strip, news.strip);
     }
   }
 

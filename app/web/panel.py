@@ -1,0 +1,87 @@
+"""The live panel of blocks: a WebSocket of its own, which stands only while the panel can be seen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from functools import partial
+from typing import Any, cast
+
+from fastapi import APIRouter
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from paged_chat.engine.errors import PagedChatError
+
+from ..block_note import BlockNote, read_block
+from ..service import ChatService
+from .access import CLOSED_FOR_STRANGERS, NOT_LOGGED_IN, service_of, user_of
+from .panel_feed import News, PanelFeed
+from .panel_source import PoolSource
+
+router = APIRouter()
+
+
+@router.websocket("/paged-chat/panel")
+async def panel(socket: WebSocket) -> None:
+    """Tells how the pool changes, and of the block that is pointed at."""
+    await socket.accept()
+    user = user_of(socket)
+    if user is None:
+        await socket.close(CLOSED_FOR_STRANGERS, NOT_LOGGED_IN)
+        return
+    source = cast(PoolSource, socket.app.state.pool_source)
+    with contextlib.suppress(WebSocketDisconnect):
+        await PanelTab(socket, service_of(socket), source, user).serve()
+
+
+class PanelTab:
+    """The panel of one open page."""
+
+    def __init__(self, socket: WebSocket, service: ChatService, source: PoolSource, user: str) -> None:
+        self._socket = socket
+        self._service = service
+        self._source = source
+        self._user = user
+
+    async def serve(self) -> None:
+        """Until the panel is hidden or the page closed. Raises WebSocketDisconnect."""
+        following = asyncio.create_task(self._follow())
+        try:
+            while True:
+                await self._take(await self._socket.receive_json())
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        feed, source = PanelFeed(), self._source
+        with source.watch() as changed:
+            while True:
+                if (news := feed.news(source.view, source.log, source.num_lines)) is not None:
+                    await self._tell(news)
+                await changed.wait()
+                changed.clear()
+
+    async def _take(self, request: dict[str, Any]) -> None:
+        match request:
+            case {"kind": "block", "id": int(block_id)}:
+                # A person sees the text of their own chats only: what they share with others is told, not what it says.
+                question = partial(read_block, block_id=block_id, salt=self._user)
+                with contextlib.suppress(PagedChatError):  # another model has a smaller pool, or there is none
+                    await self._tell(_note(await asyncio.wrap_future(self._service.ask_engine(question))))
+
+    async def _tell(self, news: News) -> None:
+        await self._socket.send_text(json.dumps(news, ensure_ascii=False, separators=(",", ":")))
+
+
+def _note(note: BlockNote) -> News:
+    return {
+        "kind": "block",
+        "id": note.detail.block_id,
+        "state": note.state_words,
+        "figures": note.figures_words,
+        "holders": note.holders_words,
+        "text": note.text,
+        "is_withheld": note.detail.is_withheld,
+    }
