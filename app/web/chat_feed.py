@@ -91,6 +91,7 @@ class ChatFeed:
             "cost": None if update.cost is None else asdict(update.cost),
             "strip": None if strip is None else asdict(strip),
             "left_out_ids": None if update.plan is None else update.plan.left_out_ids,
+            "divergence": None if update.plan is None or not update.plan.divergence else str(update.plan.divergence),
             "error": update.error or update.save_error,
         }
 

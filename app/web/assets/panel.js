@@ -33,11 +33,26 @@ export class Panel {
     this.saved = el("p", { class: "panel-saved", title: SAVED_TITLE });
     this.values = FIGURES.map(() => el("dd", {}));
     const figures = FIGURES.map(([word, title], index) => el("div", { title }, el("dt", {}, word), this.values[index]));
-    this.body = el("div", { class: "panel-body", hidden: true }, this.map.element, this.legend, this.note, this.saved, el("dl", { class: "panel-figures" }, ...figures), this.log.element);
+    this.reason = el("p", {});
+    this.why = el("details", { class: "panel-why", hidden: true }, el("summary", {}, "why not more?"), this.reason);
+    this.body = el(
+      "div",
+      { class: "panel-body", hidden: true },
+      this.map.element,
+      this.legend,
+      this.note,
+      this.saved,
+      el("dl", { class: "panel-figures" }, ...figures),
+      this.why,
+      this.log.element,
+    );
     this.empty = el("p", { class: "panel-quiet panel-empty" }, "The blocks show here once the model is loaded.");
     this.element = el("div", { class: "cache-body" }, this.empty, this.body);
+    this.askedAt = -Infinity;
     this.line = new PanelLine((news) => this.take(news));
     this.showNote(null);
+    addEventListener("paged-chat:reply", ({ detail }) => this.showReason(detail.divergence));
+    addEventListener("paged-chat:open", () => this.showReason(null));
     addEventListener("paged-chat:panel", () => this.listen());
     document.addEventListener("visibilitychange", () => this.listen());
     this.listen();
@@ -79,6 +94,12 @@ export class Panel {
     this.saved.textContent = figures.saved;
   }
 
+  /** Why the newest reply found less than all that was sent before it; null where it did, or nobody knows. */
+  showReason(reason) {
+    this.why.hidden = !reason;
+    this.reason.textContent = reason ?? "";
+  }
+
   drawLegend(legend) {
     this.legend.replaceChildren(...legend.map(({ letter, word, meaning }) => el("li", { title: meaning }, el("span", { class: `swatch is-${word}`, "aria-hidden": "true" }, letter), word)));
   }
@@ -101,6 +122,9 @@ export class Panel {
   }
 
   showNote(note) {
+    const key = JSON.stringify(note);
+    if (key === this.noteKey) return; // said once, for those who hear it
+    this.noteKey = key;
     if (note === null) {
       this.note.replaceChildren(el("p", { class: "panel-quiet" }, "Point at a block, or walk with the arrow keys, to see what it holds."));
       return;

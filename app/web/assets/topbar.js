@@ -24,7 +24,8 @@ export class TopBar {
       iconButton("settings", "Settings", openSettings),
       this.panelButton,
     );
-    this.setPanel(localStorage.getItem(PANEL) === "shown");
+    // There from the start where there is room, unless somebody hid it; on a narrower page it would cover the chat.
+    this.setPanel(matchMedia("(min-width: 1200px)").matches && localStorage.getItem(PANEL) !== "hidden");
   }
 
   showChat(chat) {
