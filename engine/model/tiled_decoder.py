@@ -57,7 +57,7 @@ class TiledDecoder:
         num_rows, num_logits, num_decodes = len(inputs.input_ids), len(inputs.logits_rows), inputs.num_decodes
         terms = 3 if num_rows <= MAX_EXACT_ROWS else 1
         group = config.num_heads // config.num_kv_heads
-        rows = StepRows.from_input(inputs)
+        rows, logits_rows = StepRows.from_input(inputs), inputs.logits_rows.numpy()
         piece_starts = weights.piece_starts(rows.context_lens[:num_decodes])
         num_pieces = int(piece_starts[:, -1].max()) if num_decodes <= ROWS_BY_PIECE else 0
         chunks = plan_chunks(rows.counts[num_decodes:], config.num_kv_heads, default_threads())
@@ -84,8 +84,10 @@ class TiledDecoder:
             num_decodes,
             piece_starts,
             chunks,
+            _with_logits(chunks, logits_rows),
+            int(logits_rows.min(initial=_rounded_up(num_rows))) // ROWS,
             np.array(blocks, np.int64),
-            inputs.logits_rows.numpy(),
+            logits_rows,
             logits,
             config.num_kv_heads,
             *weights.parameters(inputs.max_context_len),
@@ -106,7 +108,19 @@ class TiledDecoder:
         return torch.from_numpy(logits)[:, : config.vocab_size]
 
 
+def _rounded_up(num_rows: int) -> int:
+    """To whole tiles."""
+    return -(-num_rows // ROWS) * ROWS
+
+
+def _with_logits(chunks: NDArray[np.int64], logits_rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Those chunks [chunks, 2] that hold a row whose logits are wanted."""
+    first_rows, num_rows = chunks[:, :1], chunks[:, 1:]
+    holds = (first_rows <= logits_rows) & (logits_rows < first_rows + num_rows)
+    return chunks[holds.any(axis=1)]
+
+
 def _with_padding(rows: NDArray[np.float32]) -> NDArray[np.float32]:  # [M, W] → [padded M, W]
-    padded = np.zeros((-(-len(rows) // ROWS) * ROWS, rows.shape[1]), np.float32)
+    padded = np.zeros((_rounded_up(len(rows)), rows.shape[1]), np.float32)
     padded[: len(rows)] = rows
     return padded

@@ -35,6 +35,22 @@ LEAST = -1e30  # below every score, and a number: the difference of two infiniti
 
 
 @intrinsic
+def _fetch(typing_context: Any, head_dim, keys, values):  # type: ignore[no-untyped-def]
+    """Has one head's keys and values of a block fetched meanwhile."""
+    if not simd.are_literal(head_dim):
+        return None
+    num_bytes = 2 * head_dim.literal_value * BLOCK_SIZE
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        for start in arguments[1:]:
+            for line in range(0, num_bytes, ROW_BYTES):
+                simd.prefetch(builder, simd.at(builder, start, line))
+        return context.get_dummy_value()
+
+    return types.void(head_dim, types.uint64, types.uint64), generate
+
+
+@intrinsic
 def _weave_keys(typing_context: Any, head_dim, keys, target):  # type: ignore[no-untyped-def]
     """One block's keys [D, 16] bfloat16 as tiles [D / 32]: features are rows, tokens columns."""
     if not simd.are_literal(head_dim):
@@ -347,6 +363,7 @@ def attend_chunks(  # type: ignore[no-untyped-def]
         first_position = positions[first_row]
         last_position = first_position + num_rows - 1
         block_ids = block_tables[table_rows[first_row]]
+        last_block, head_offset = last_position // BLOCK_SIZE, np.uint64(kv_head) * head_bytes
         tops[:] = np.float32(LEAST)
         sums[:] = np.float32(0.0)
         outputs[:] = np.float32(0.0)
@@ -355,13 +372,15 @@ def attend_chunks(  # type: ignore[no-untyped-def]
         for piece in range(first_seen // PIECE_TOKENS, last_position // PIECE_TOKENS + 1):
             piece_start = piece * PIECE_TOKENS
             first_block = piece * PIECE_BLOCKS
-            num_blocks = min(PIECE_BLOCKS, last_position // BLOCK_SIZE + 1 - first_block)
+            num_blocks = min(PIECE_BLOCKS, last_block + 1 - first_block)
             for i in range(num_blocks):
-                block_at = np.uint64(block_ids[first_block + i]) * block_stride + np.uint64(kv_head) * head_bytes
+                block_at = np.uint64(block_ids[first_block + i]) * block_stride + head_offset
                 _weave_keys(head_dim, keys + block_at, keys_at + np.uint64(i * key_steps) * tile_bytes)
                 target = values_at + np.uint64(i // 2 * value_tiles) * tile_bytes + np.uint64(i % 2 * (TILE_BYTES // 2))
                 num_tokens = min(BLOCK_SIZE, last_position + 1 - (first_block + i) * BLOCK_SIZE)
                 _weave_values(head_dim, values + block_at, np.uint64(num_tokens), target)
+                following = np.uint64(block_ids[min(first_block + i + 1, last_block)]) * block_stride
+                _fetch(head_dim, keys + following + head_offset, values + following + head_offset)
             if num_blocks % 2:
                 target = values_at + np.uint64(num_blocks // 2 * value_tiles) * tile_bytes + np.uint64(TILE_BYTES // 2)
                 _weave_values(head_dim, values, np.uint64(0), target)

@@ -194,8 +194,10 @@ def count_blocks(num_rows: int, num_columns: int, num_outputs: int, terms: int, 
 
 
 @compiled()
-def add_linear(terms, bits, counters, stage, num_blocks, packed, bias, activations, num_rows, strip_weights, total):  # type: ignore[no-untyped-def]
-    """One layer for all rows, added to the residual sum; strips and blocks of rows are shared among the threads.
+def add_linear(  # type: ignore[no-untyped-def]
+    terms, bits, counters, stage, num_blocks, packed, bias, activations, first_group, num_rows, strip_weights, total
+):
+    """One layer for the rows from 16 `first_group` on, added to the residual sum; the threads share strips and blocks.
 
     packed: uint8 [tiles, groups, group_bytes], an even number of tiles; bias: float32 [out] or [0]; activations:
     address of the tiles; strip_weights: scratch of this thread, uint8 [at least groups · STRIP · parts · 1024], on a
@@ -204,14 +206,15 @@ def add_linear(terms, bits, counters, stage, num_blocks, packed, bias, activatio
     literally(terms)
     literally(bits)
     num_strips, num_groups = packed.shape[0] // STRIP, packed.shape[1]
-    num_row_groups = (num_rows + ROWS - 1) // ROWS
+    num_row_groups = (num_rows + ROWS - 1) // ROWS - first_group
     group_step = np.uint64(num_groups * num_parts_of(terms) * TILE_BYTES)
     weights_at, total_at = np.uint64(strip_weights.ctypes.data), np.uint64(total.ctypes.data)
     total_step = np.uint64(total.strides[0])
     for item in items(counters, stage, num_blocks * num_strips, 1):
         block, strip = item // num_strips, item % num_strips
         unpack_strip(terms, bits, packed, STRIP * strip, STRIP * strip + 1, weights_at)
-        row_group, last = num_row_groups * block // num_blocks, num_row_groups * (block + 1) // num_blocks
+        row_group = first_group + num_row_groups * block // num_blocks
+        last = first_group + num_row_groups * (block + 1) // num_blocks
         if bias.shape[0]:
             for row in range(ROWS * row_group, min(ROWS * last, num_rows)):
                 for column in range(STRIP * LANES * strip, STRIP * LANES * (strip + 1)):
@@ -230,7 +233,19 @@ def add_linear(terms, bits, counters, stage, num_blocks, packed, bias, activatio
 
 @compiled()
 def gated_linear(  # type: ignore[no-untyped-def]
-    terms, bits, counters, stage, num_blocks, packed, bias, activations, num_rows, strip_weights, strip, gated
+    terms,
+    bits,
+    counters,
+    stage,
+    num_blocks,
+    packed,
+    bias,
+    activations,
+    first_group,
+    num_rows,
+    strip_weights,
+    strip,
+    gated,
 ):
     """gate and up projection and SiLU(gate) · up in one, as `linear`; packed holds the gates' tiles, then the ups'.
 
@@ -239,7 +254,7 @@ def gated_linear(  # type: ignore[no-untyped-def]
     literally(terms)
     literally(bits)
     num_tiles, num_groups = packed.shape[0] // 2, packed.shape[1]
-    num_row_groups = (num_rows + ROWS - 1) // ROWS
+    num_row_groups = (num_rows + ROWS - 1) // ROWS - first_group
     num_parts = num_parts_of(terms)
     group_step = np.uint64(num_groups * num_parts * TILE_BYTES)
     weights_at, strip_at = np.uint64(strip_weights.ctypes.data), np.uint64(strip.ctypes.data)
@@ -253,7 +268,8 @@ def gated_linear(  # type: ignore[no-untyped-def]
             gate_bias = np.uint64(bias.ctypes.data) + np.uint64(4 * LANES * tile)
             up_bias = gate_bias + np.uint64(4 * inner)
         column = np.uint64(tile // 2 * num_parts * TILE_BYTES + tile % 2 * 2 * LANES)
-        row_group, last = num_row_groups * block // num_blocks, num_row_groups * (block + 1) // num_blocks
+        row_group = first_group + num_row_groups * block // num_blocks
+        last = first_group + num_row_groups * (block + 1) // num_blocks
         while row_group < last:
             here = activations + np.uint64(row_group) * group_step
             num_here = min(2, last - row_group)

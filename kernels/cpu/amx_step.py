@@ -53,6 +53,8 @@ def compile_step(
         num_decodes,  # rows at the front that are sequences of their own
         piece_starts,  # [L or 1, num_decodes + 1] int64, count_pieces of each layer's window
         chunks,  # [chunks, 2] of plan_chunks, of the other rows
+        last_chunks,  # those of them that the last layer needs
+        first_logits_group,  # of 16 rows, the first that gives logits
         num_blocks,  # of rows: int64 [4], count_blocks of each product
         logits_rows,  # [R] int64
         logits,  # [R, padded vocabulary] float32
@@ -124,22 +126,30 @@ def compile_step(
                             decoded)  # fmt: skip
                 for row in items(counters, stage + 4, num_decodes, 1):
                     store_row(terms, decoded[row], attended_at, query_width, row)
-            attend_chunks(head_dim, terms, counters, stage + 5, chunks, group, num_kv_heads, queries_at, query_rows,
+            here = chunks if layer < num_layers - 1 else last_chunks
+            attend_chunks(head_dim, terms, counters, stage + 5, here, group, num_kv_heads, queries_at, query_rows,
                           positions, keys, values, block_stride, block_tables, table_rows, windows[layer],
                           attention_scratch, attended_at)  # fmt: skip
 
-            add_linear(terms, bits, counters, stage + 6, num_blocks[1], weights[1][layer], biases[1][layer],
-                       attended_at, num_rows, strip_weights, total)  # fmt: skip
+            # Nothing after the last layer's attention looks at rows that give no logits.
+            first_group = 0 if layer < num_layers - 1 else first_logits_group
+            if ROWS * first_group >= num_rows:
+                break
 
-            for row in items(counters, stage + 7, num_rows, ROWS):
+            add_linear(terms, bits, counters, stage + 6, num_blocks[1], weights[1][layer], biases[1][layer],
+                       attended_at, first_group, num_rows, strip_weights, total)  # fmt: skip
+
+            first_row = ROWS * first_group
+            for item in items(counters, stage + 7, num_rows - first_row, ROWS):
+                row = first_row + item
                 norm_only(total[row], norms[1][layer], activation, eps)
                 store_row(terms, activation, activations_at, width, row)
 
             gated_linear(terms, bits, counters, stage + 8, num_blocks[2], weights[2][layer], biases[2][layer],
-                         activations_at, num_rows, strip_weights, strip, gated_at)  # fmt: skip
+                         activations_at, first_group, num_rows, strip_weights, strip, gated_at)  # fmt: skip
 
             add_linear(terms, bits, counters, stage + 9, num_blocks[3], weights[3][layer], biases[3][layer], gated_at,
-                       num_rows, strip_weights, total)  # fmt: skip
+                       first_group, num_rows, strip_weights, total)  # fmt: skip
         amx.release()
 
         stage = STAGES_PER_LAYER * num_layers

@@ -97,6 +97,13 @@ def store(builder: Builder, value: Value, address: Value) -> None:
     builder.store(value, builder.inttoptr(address, value.type.as_pointer()), align=1)
 
 
+def prefetch(builder: Builder, address: Value) -> None:
+    """Has the cache line at an address fetched meanwhile; the address needn't be valid."""
+    pointer = builder.inttoptr(address, I8.as_pointer())
+    to_read, soon, as_data = I32(0), I32(2), I32(1)
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, to_read, soon, as_data)
+
+
 def splat(builder: Builder, value: Value, lanes: int = LANES) -> Value:
     """One number in all lanes."""
     undefined = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
