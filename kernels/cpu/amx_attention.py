@@ -89,7 +89,7 @@ def _weave_values(typing_context: Any, head_dim, values, num_tokens, target):  #
                     # A token that isn't there is read from the block's own memory, and dropped.
                     rows.append(builder.select(is_there[i], simd.load(builder, place, SHORTS), nothing))
                 place = simd.at(builder, target, TILE_BYTES * tile + ROW_BYTES * pair)
-                simd.store(builder, amx.weave(builder, *rows, LANES), place)
+                simd.store(builder, amx.weave(builder, rows[0], rows[1], LANES), place)
         return context.get_dummy_value()
 
     return types.void(head_dim, *([types.uint64] * 3)), generate
@@ -236,7 +236,9 @@ def _store_rows(  # type: ignore[no-untyped-def]
                     for half in range(2)
                 ]
                 scaled = [builder.fmul(half, factor) for half in halves]
-                amx.store_row(builder, *scaled, simd.at(builder, place, step * num_parts * TILE_BYTES), num_parts)
+                amx.store_row(
+                    builder, scaled[0], scaled[1], simd.at(builder, place, step * num_parts * TILE_BYTES), num_parts
+                )
         return context.get_dummy_value()
 
     return types.void(head_dim, terms, *([types.uint64] * 4)), generate

@@ -41,7 +41,7 @@ def store_values(typing_context: Any, terms, values, num_groups, target, group_s
             source = simd.at(builder, values, builder.mul(loop.index, I64(4 * COLUMNS)))
             place = simd.at(builder, target, builder.mul(loop.index, group_step))
             halves = [simd.load(builder, simd.at(builder, source, 4 * LANES * half), FLOATS) for half in range(2)]
-            amx.store_row(builder, *halves, place, num_parts, part_step)
+            amx.store_row(builder, halves[0], halves[1], place, num_parts, part_step)
         return context.get_dummy_value()
 
     return types.void(terms, *([types.uint64] * 5)), generate

@@ -13,8 +13,7 @@ import torch
 
 import tiny_models
 from cache_driver import WorstHasher
-from paged_chat.engine import ChatMessage, Engine, PagedChatError, SamplingParams, TokenDelta
-from paged_chat.engine import engine as engine_module
+from paged_chat.engine import ChatMessage, Engine, PagedChatError, SamplingParams, TokenDelta, assembly
 from paged_chat.engine.cache.block_hash import BlockHasher
 from paged_chat.engine.cache.block_manager import BlockManager
 from paged_chat.engine.errors import PromptTooLong
@@ -49,7 +48,7 @@ def steps_until(engine: Engine, request_id: str, num_tokens: int) -> list[TokenD
 
 @pytest.mark.parametrize("hasher", [BlockHasher(bits=8), WorstHasher()], ids=["8 bits", "as bad as can be"])
 def test_e1_colliding_hashes_never_mix_up_prompts(make_engine, monkeypatch, hasher):
-    monkeypatch.setattr(engine_module, "BlockManager", partial(BlockManager, hasher=hasher))
+    monkeypatch.setattr(assembly, "BlockManager", partial(BlockManager, hasher=hasher))
     cached = make_engine(num_blocks=24)
     plain = make_engine(num_blocks=24, prefix_caching=False)
     common = PROMPT[100:116]
