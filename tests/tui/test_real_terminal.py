@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
-PATIENCE_S = 90.0
+PATIENCE_S = 300.0  # the first start after a change of the kernels compiles them
 FIRST_FRAME_S = 1.0
 
 
