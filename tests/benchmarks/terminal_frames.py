@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -24,6 +25,7 @@ sys.path.append(str(ROOT / "tests" / "support"))
 from chat_desk import ChatDesk  # noqa: E402
 from fake_engine import FakeEngine  # noqa: E402
 from long_chat import add_long_chat  # noqa: E402
+from paged_chat.tui.widgets.message_view import MessageView  # noqa: E402
 from terminal import Terminal, open_terminal  # noqa: E402
 
 SIZE = (140, 45)
@@ -61,6 +63,10 @@ class Stopwatch:
             )
 
 
+def is_longer(reply: MessageView, length: int) -> bool:
+    return len(reply.answer) > length
+
+
 def _high(values: Sequence[float]) -> float:
     return quantiles(values, n=20)[-1] if len(values) > 1 else values[0]
 
@@ -87,11 +93,11 @@ async def measure(desk: ChatDesk, num_messages: int) -> None:
         desk.fake.let(NUM_STEPS_OF_PROMPT)
         await terminal.until(lambda: reply.answer)
         for _ in range(NUM_TOKENS):
-            length = len(reply.answer)
+            has_grown = partial(is_longer, reply, len(reply.answer))
             await stopwatch.frame(
                 "streaming",
                 lambda: desk.fake.let(1),
-                lambda length=length: len(reply.answer) > length,
+                has_grown,
             )
         stopwatch.print()
 
