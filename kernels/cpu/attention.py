@@ -5,38 +5,67 @@ from functools import cache
 
 import numpy as np
 import torch
+from numba import carray
 from numpy.typing import NDArray
 from torch import Tensor
 
 from . import gathered_attention
-from .arrays import address, as_array, kind_of, stride_bytes
+from .arrays import kind_of
 from .kv_cache import is_vectorised
-from .paged_attention import ROWS_BY_PIECE, attend_rows, count_pieces
-from .piece_attention import PART_HEADER, heads_at_once
-from .rows import widen_row
-from .simd import SOURCE_STAMP, compiled
+from .paged_attention import ROWS_BY_PIECE, attend_rows, count_pieces_compiled
+from .piece_attention import PART_HEADER, PIECE_BLOCKS, heads_at_once
+from .rows import narrow_row, widen_row
+from .simd import FLOAT32, SOURCE_STAMP, compiled, pointer
 from .team import shared_team
 from .work_sharing import items, new_counters
 
 MAX_COMPILED_ROWS = 64
 """Of one sequence's prefill: above, a gather pays, for torch then multiplies whole matrices (docs/performance.md)."""
 
+MIN_SHARED_WORK = 4 * 576
+"""Pieces of contexts times the width of a query: below, one thread is done before another has woken."""
+
 
 @cache
-def _compile(head_dim: int, group: int, at_once: int, kind: int) -> Callable[..., None]:
+def _compile(head_dim: int, group: int, kind: int) -> Callable[..., None]:
     stamp = SOURCE_STAMP
+    at_once = heads_at_once(group, head_dim)
+    stored, item_size = (np.float32, 4) if kind == FLOAT32 else (np.uint16, 2)
 
     @compiled(cache=True)
     def attend(  # type: ignore[no-untyped-def]
-        counters, query, wide_query, scale, keys, values, block_stride, block_tables, table_rows, context_lens, window,
-        piece_starts, parts, output
-    ):  # fmt: skip
+        counters,  # of 4 stages
+        query_at,  # address of [M, H, D], heads next to each other
+        query_stride,  # bytes from row to row
+        output_at,  # address of [M, H, D]
+        num_heads,
+        scale,
+        keys,  # address of block 0, as of the values
+        values,
+        block_stride,
+        tables_at,  # address of [S, num_columns] int32
+        num_columns,
+        table_rows,  # [M] int64
+        context_lens,  # [M] int64
+        window,
+        max_pieces,  # that all rows may have together; 0: whole rows are shared among the threads
+        scratch,  # float32, `scratch_size`
+    ):
+        # A helper that comes late still reads the counters and our own arrays, but nothing behind an address.
         _ = stamp
-        for row in items(counters, 0, query.shape[0], 1):
-            widen_row(kind, query[row], wide_query[row])
+        num_rows, width = len(context_lens), num_heads * head_dim
+        wide_query = scratch[: num_rows * width].reshape(num_rows, width)
+        attended = scratch[num_rows * width : 2 * num_rows * width].reshape(num_rows, width)
+        parts = scratch[2 * num_rows * width :].reshape(max_pieces, num_heads, PART_HEADER + head_dim)
+        tables = carray(pointer(tables_at), (max(num_rows, 1), num_columns), np.int32)
+        for row in items(counters, 0, num_rows, 1):
+            widen_row(kind, carray(pointer(query_at + row * query_stride), (width,), stored), wide_query[row])
             wide_query[row] *= scale
-        attend_rows(head_dim, group, at_once, kind, counters, 1, wide_query, keys, values, block_stride, block_tables,
-                    table_rows, context_lens, window, piece_starts, parts, output)  # fmt: skip
+        attend_rows(head_dim, group, at_once, kind, counters, 1, wide_query, np.uint64(keys), np.uint64(values),
+                    np.uint64(block_stride), tables, table_rows, context_lens, window,
+                    count_pieces_compiled(context_lens, window), parts, attended)  # fmt: skip
+        for row in items(counters, 3, num_rows, 1):
+            narrow_row(kind, attended[row], carray(pointer(output_at + row * width * item_size), (width,), stored))
 
     return attend
 
@@ -55,9 +84,8 @@ def attention_decode(
         return gathered_attention.attention_decode(
             query, key_cache, value_cache, block_tables, context_lens, scale, window
         )
-    table_rows = np.arange(len(query), dtype=np.int64)
-    lens = context_lens.numpy().astype(np.int64)
-    return _attend(query, key_cache, value_cache, block_tables, table_rows, lens, scale, window)
+    lens = np.array(context_lens.tolist(), np.int64)  # quicker than a tensor's own conversion, and a copy
+    return _attend(query, key_cache, value_cache, block_tables, _own_tables(len(lens)), lens, scale, window)
 
 
 def attention_prefill(
@@ -84,6 +112,12 @@ def attention_prefill(
     return _attend(query, key_cache, value_cache, block_tables, table_rows, np.maximum(lens, 0), scale, window)
 
 
+@cache
+def _own_tables(num_rows: int) -> NDArray[np.int64]:
+    """Each row reads a block table of its own."""
+    return np.arange(num_rows)
+
+
 def _attend(
     query: Tensor,
     key_cache: Tensor,
@@ -95,28 +129,39 @@ def _attend(
     window: int | None,
 ) -> Tensor:
     num_rows, num_heads, head_dim = query.shape
+    if not query.is_contiguous() and (query.stride(1) != head_dim or query.stride(2) != 1):
+        query = query.contiguous()
+    output = torch.empty_like(query, memory_format=torch.contiguous_format)
     if num_rows == 0:
-        return torch.empty_like(query)
-    group = num_heads // key_cache.shape[1]
-    assert stride_bytes(key_cache, 0) == stride_bytes(value_cache, 0), "keys and values stand in one pool"
-    piece_starts = count_pieces(context_lens, window or 0)
-    num_parts = int(piece_starts[-1]) if num_rows <= ROWS_BY_PIECE else 0
-    output = np.empty((num_rows, num_heads * head_dim), np.float32)
-    shared_team().run(
-        _compile(head_dim, group, heads_at_once(group, head_dim), kind_of(query)),
-        new_counters(3),
-        as_array(query.reshape(num_rows, -1)),
-        np.empty_like(output),
-        np.float32(scale),
-        address(key_cache),
-        address(value_cache),
-        stride_bytes(key_cache, 0),
-        np.ascontiguousarray(block_tables.numpy()),
+        return output
+    block_tables = block_tables.contiguous()
+    num_columns, item_size = block_tables.shape[1], query.element_size()
+    block_stride = key_cache.stride(0)
+    assert value_cache.stride(0) == block_stride, "keys and values stand in one pool"
+    max_pieces = num_rows * -(-num_columns // PIECE_BLOCKS)
+    num_parts = max_pieces if num_rows <= ROWS_BY_PIECE else 0
+    width = num_heads * head_dim
+    attend = _compile(head_dim, num_heads // key_cache.shape[1], kind_of(query))
+    arguments = (
+        new_counters(4),
+        query.data_ptr(),
+        query.stride(0) * item_size,
+        output.data_ptr(),
+        num_heads,
+        scale,
+        key_cache.data_ptr(),
+        value_cache.data_ptr(),
+        block_stride * item_size,
+        block_tables.data_ptr(),
+        num_columns,
         table_rows,
         context_lens,
         window or 0,
-        piece_starts,
-        np.empty((num_parts, num_heads, PART_HEADER + head_dim), np.float32),
-        output,
+        num_parts,
+        np.empty(2 * num_rows * width + num_parts * num_heads * (PART_HEADER + head_dim), np.float32),
     )
-    return torch.from_numpy(output).view(query.shape).to(query.dtype)
+    if max_pieces * width < MIN_SHARED_WORK:
+        attend(*arguments)
+    else:
+        shared_team().run(attend, *arguments)
+    return output

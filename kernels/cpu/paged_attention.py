@@ -108,8 +108,13 @@ def attend_rows(  # type: ignore[no-untyped-def]
                 output[row, i] = np.float32(0.0)  # a context of 0 tokens is padding
 
 
-def count_pieces(context_lens: NDArray[np.int64], window: int) -> NDArray[np.int64]:  # [M + 1]
-    """How many pieces the rows before each row have together."""
-    first_tokens = np.maximum(0, context_lens - window) if window else np.zeros_like(context_lens)
-    counts = -(-context_lens // PIECE_TOKENS) - first_tokens // PIECE_TOKENS
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+def count_pieces(context_lens: NDArray[np.int64], window: int) -> NDArray[np.int64]:  # [M] → [M + 1]
+    """How many pieces the rows before each row have together; a window of 0 is none."""
+    counts = (context_lens + PIECE_TOKENS - 1) // PIECE_TOKENS
+    if window:
+        counts -= np.maximum(0, context_lens - window) // PIECE_TOKENS
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+
+
+count_pieces_compiled = compiled()(count_pieces)
+"""The same for compiled functions."""

@@ -19,6 +19,7 @@ from llvmlite import ir
 from numba import config, njit, types
 from numba.core import cgutils
 from numba.core.codegen import get_host_cpu_features
+from numba.extending import intrinsic
 
 compiled = partial(njit, nogil=True, error_model="numpy")
 """Numba's decorator as all our kernels want it: the interpreter lock is free, and a division by 0 gives inf or NaN."""
@@ -74,6 +75,16 @@ Value: TypeAlias = Any
 def are_literal(*arguments: types.Type) -> bool:
     """Whether Numba knows these arguments' values while it compiles; an intrinsic returns None until it does."""
     return all(isinstance(argument, types.IntegerLiteral) for argument in arguments)
+
+
+@intrinsic
+def pointer(typing_context: Any, address: Any) -> Any:
+    """An address, for Numba's `carray`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.uint64), generate
 
 
 def floats(value: float, lanes: int = LANES) -> Value:

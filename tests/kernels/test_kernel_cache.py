@@ -6,7 +6,7 @@ from paged_chat.kernels.cpu import attention, elementwise, packed_rows, packed_s
 from paged_chat.kernels.cpu.simd import BFLOAT16, SOURCE_STAMP
 
 KEPT = {
-    "attention": attention._compile(64, 3, 3, BFLOAT16),
+    "attention": attention._compile(64, 3, BFLOAT16),
     "norm": elementwise._compile_norm(BFLOAT16),
     "rope": elementwise._compile_rope(BFLOAT16),
     "silu_mul": elementwise._compile_silu_mul(BFLOAT16),
