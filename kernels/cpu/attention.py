@@ -60,7 +60,7 @@ def _compile(head_dim: int, group: int, kind: int) -> Callable[..., None]:
         tables = carray(pointer(tables_at), (max(num_rows, 1), num_columns), np.int32)
         for row in items(counters, 0, num_rows, 1):
             widen_row(kind, carray(pointer(query_at + row * query_stride), (width,), stored), wide_query[row])
-            wide_query[row] *= scale
+            wide_query[row] *= np.float32(scale)
         attend_rows(head_dim, group, at_once, kind, counters, 1, wide_query, np.uint64(keys), np.uint64(values),
                     np.uint64(block_stride), tables, table_rows, context_lens, window,
                     count_pieces_compiled(context_lens, window), parts, attended)  # fmt: skip

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from .flash_operator import Flash, find_flash
 from .kv_cache import gather_blocks, gather_keys
 
 MAX_PADDED_TOKENS = 4096  # of one decode group: larger ones fall out of the caches and gain nothing
@@ -137,8 +138,8 @@ def _attend_causal(
     if window is None or window >= num_keys:
         if num_before == 0:
             return functional.scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scale)
-        if num_queries >= MIN_SPLIT_QUERIES:
-            return _attend_in_two_parts(query, keys, values, scale)
+        if num_queries >= MIN_SPLIT_QUERIES and (flash := find_flash()) is not None:
+            return _attend_in_two_parts(flash, query, keys, values, scale)
 
     chunks = []
     for start in range(0, num_queries, CHUNK_QUERIES):
@@ -158,6 +159,7 @@ def _attend_causal(
 
 
 def _attend_in_two_parts(
+    flash: Flash,
     query: Tensor,  # [K, group, q, D]
     keys: Tensor,  # [K, group, L, D]
     values: Tensor,  # [K, group, L, D]
@@ -167,9 +169,8 @@ def _attend_in_two_parts(
 
     Without a mask there is nothing to materialise, and of the causal part half is never computed.
     """
-    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     num_before = keys.shape[2] - query.shape[2]
-    before, before_lse = flash(query, keys[:, :, :num_before], values[:, :, :num_before], 0.0, False, scale=scale)
-    own, own_lse = flash(query, keys[:, :, num_before:], values[:, :, num_before:], 0.0, True, scale=scale)
+    before, before_lse = flash(query, keys[:, :, :num_before], values[:, :, :num_before], scale, False)
+    own, own_lse = flash(query, keys[:, :, num_before:], values[:, :, num_before:], scale, True)
     share_before = torch.sigmoid(before_lse - own_lse).unsqueeze(-1)
     return torch.lerp(own.float(), before.float(), share_before).to(query.dtype)

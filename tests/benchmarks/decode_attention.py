@@ -35,8 +35,9 @@ def main() -> None:
         for context_len in options.contexts:
             ours, theirs = layers_of(context_len, options.layers, *options.heads)
             times = in_turns(options.rounds, ours, theirs)
-            (mine, my_best), (other, other_best) = ((statistics.median(each), min(each)) for each in times)
-            print(f"| {context_len:,} | {mine:.2f} ({my_best:.2f}) | {other:.2f} ({other_best:.2f}) | {mine / other:.2f} |")
+            shown = [f"{statistics.median(each):.2f} ({min(each):.2f})" for each in times]
+            ratio = statistics.median(times[0]) / statistics.median(times[1])
+            print(f"| {context_len:,} | {shown[0]} | {shown[1]} | {ratio:.2f} |")
 
 
 def layers_of(
