@@ -67,6 +67,8 @@ class Tmux:
 @pytest.fixture
 def tmux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tmux]:
     monkeypatch.setenv("TERM", "xterm-256color")
+    for variable in ("COLUMNS", "LINES"):  # they would count for more than the terminal's own size
+        monkeypatch.delenv(variable, raising=False)
     opened = Tmux(tmp_path / "socket")
     yield opened
     opened.end()

@@ -241,7 +241,7 @@ class Conversation(VerticalScroll, can_focus=False):
             rows = self._rows
             await self.clear()
             self._rows = list(rows)
-            self._first = max(0, min(place - STEP // 2, len(rows) - (WINDOW - STEP)))
+            self._first = max(0, min(place - STEP, len(rows) - (WINDOW - STEP)))
             self._views = [_view_of(row) for row in rows[self._first : self._first + WINDOW - STEP]]
             await self.mount(*self._views, after=self._above)
             self._show_edges()
