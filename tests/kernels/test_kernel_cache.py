@@ -2,7 +2,7 @@
 
 import pytest
 
-from paged_chat.kernels.cpu import attention, elementwise, packed_rows, packed_step
+from paged_chat.kernels.cpu import amx_prefill, amx_step, attention, elementwise, packed_rows, packed_step
 from paged_chat.kernels.cpu.simd import BFLOAT16, SOURCE_STAMP
 
 KEPT = {
@@ -12,6 +12,8 @@ KEPT = {
     "silu_mul": elementwise._compile_silu_mul(BFLOAT16),
     "packed rows": packed_rows._compile_rows(4),
     "packed step": packed_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 2),
+    "tiled attention": amx_prefill._compile(64, 1),
+    "tiled step": amx_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 2, 1),
 }
 
 

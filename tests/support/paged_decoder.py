@@ -11,6 +11,7 @@ from paged_chat.engine.batch import Batch
 from paged_chat.engine.cache.kv_cache import KVCache
 from paged_chat.engine.model.decoder import Decoder, DecoderInput
 from paged_chat.engine.model.packed_decoder import PackedDecoder
+from paged_chat.engine.model.tiled_decoder import TiledDecoder
 
 
 class PagedDecoder:
@@ -18,11 +19,11 @@ class PagedDecoder:
 
     def __init__(
         self,
-        decoder: Decoder | PackedDecoder,
+        decoder: Decoder | PackedDecoder | TiledDecoder,
         num_blocks: int = 256,
         block_size: int = 16,
         seed: int = 0,
-        dtype: Any = None,  # of a packed decoder's cache, float32 if not given
+        dtype: Any = None,  # of the cache where weights are packed, float32 if not given
     ) -> None:
         import torch
 

@@ -172,10 +172,10 @@ def test_packed_weights_that_cannot_be_had_are_refused(tiny_model, weights, over
 
 def test_only_auto_sends_long_prompts_through_dense_weights(tiny_model, monkeypatch):
     monkeypatch.setattr(loader, "_cpu_multiplies_bfloat16", lambda: True)
-    assert load(tiny_model("llama"), "auto", dtype="auto").decoder._dense is not None
-    assert load(tiny_model("llama"), "int8", dtype="auto").decoder._dense is None
+    assert load(tiny_model("llama"), "auto", dtype="auto").decoder._many_rows is not None
+    assert load(tiny_model("llama"), "int8", dtype="auto").decoder._many_rows is None
     monkeypatch.setattr(loader, "_cpu_multiplies_bfloat16", lambda: False)
-    assert load(tiny_model("llama"), "auto", dtype="auto").decoder._dense is None
+    assert load(tiny_model("llama"), "auto", dtype="auto").decoder._many_rows is None
 
 
 # What is prepared
