@@ -27,7 +27,7 @@ class Tmux:
         words = " ".join(f"'{word}'" for word in command)
         self._run(
             "-f", "/dev/null", "new-session", "-d", "-s", "t", "-x", str(width), "-y", str(height),
-            f"exec {words}",
+            f"exec env -u COLUMNS -u LINES {words}",  # they would count for more than the terminal's own size
         )  # fmt: skip
 
     def type(self, text: str) -> None:
@@ -67,8 +67,6 @@ class Tmux:
 @pytest.fixture
 def tmux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tmux]:
     monkeypatch.setenv("TERM", "xterm-256color")
-    for variable in ("COLUMNS", "LINES"):  # they would count for more than the terminal's own size
-        monkeypatch.delenv(variable, raising=False)
     opened = Tmux(tmp_path / "socket")
     yield opened
     opened.end()
