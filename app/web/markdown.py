@@ -17,9 +17,9 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from mdit_py_plugins.tasklists import tasklists_plugin
 
+from ..thinking import split_thinking
 from .highlight import highlight
 from .math import math_plugin
-from .thinking import split_thinking
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..thinking import split_thinking
 from .markdown import blocks_of, fold_thinking
-from .thinking import split_thinking
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The program in a real terminal (tmux): started, typed into, resized, hung up. The model is a tiny one."""
 
 import contextlib
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -118,10 +119,9 @@ def test_start_type_stream_stop_resize_quit(tmux, home, prepared_model):
 def test_closing_the_terminal_keeps_what_was_written(tmux, home, prepared_model):
     tmux.start(*paged_chat(home, prepared_model))
     tmux.until(lambda screen: " held · " in screen)
-    tmux.type("Count from one to two hundred in words.")
+    tmux.type("Write a very long story about a sailing boat, a thousand words at least.")
     tmux.keys("Enter")
-    tmux.until(lambda screen: "writing, " in screen)
-    time.sleep(1)
+    tmux.until(lambda screen: re.search(r"writing, \d\d", screen))
     tmux.end()
     deadline = time.monotonic() + PATIENCE_S
     while messages_in(home)[-1][1] == "draft":

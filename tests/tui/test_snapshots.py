@@ -9,6 +9,7 @@ import pytest
 
 from long_chat import add_long_chat
 from paged_chat.app import running_reply
+from paged_chat.app.block_view import LogLine
 from terminal import Terminal, make_app
 
 SIZES = [(80, 24), (140, 45)]
@@ -32,6 +33,9 @@ def steady(monkeypatch):
     cost_of = running_reply.cost_of
     monkeypatch.setattr(running_reply, "cost_of", lambda stats, sample: replace(cost_of(stats, sample), **COST_LINE))
     monkeypatch.setattr("paged_chat.tui.widgets.cache_panel.time.strftime", lambda *_: "14:02:07 ")
+    # How events fall into lines depends on when they are read.
+    lines = [LogLine(0.0, "reused", 13, "r2"), LogLine(0.0, "copied", 1, "r2"), LogLine(0.0, "published", 2, "r2")]
+    monkeypatch.setattr("paged_chat.tui.widgets.cache_panel.CachePanel.log_lines", lines)
     monkeypatch.setattr("paged_chat.app.block_view.seconds_words", lambda _: "1.8 s")
 
 

@@ -15,7 +15,7 @@ from textual.widgets import Static
 from textual.worker import Worker, WorkerState
 
 from paged_chat.app.block_note import BlockNote, read_block
-from paged_chat.app.block_view import BlockState, PoolFollower, PoolView, read_pool
+from paged_chat.app.block_view import BlockState, LogLine, PoolFollower, PoolView, read_pool
 from paged_chat.app.errors import PagedChatError
 from paged_chat.app.service import ChatService
 
@@ -111,9 +111,14 @@ class CachePanel(Vertical):
         self.query_one("#counters", Static).update("\n".join(words))
         self._draw_log()
 
+    @property
+    def log_lines(self) -> list[LogLine]:
+        """What happened, oldest first."""
+        return list(self._follower.log)
+
     def _draw_log(self) -> None:
         log = self.query_one("#log", Static)
-        lines = list(self._follower.log)[-max(1, log.size.height) :]
+        lines = self.log_lines[-max(1, log.size.height) :]
         text = Text(no_wrap=True, overflow="ellipsis")
         for line in lines:
             text.append(time.strftime("%H:%M:%S ", time.localtime(line.time_s)), QUIET)

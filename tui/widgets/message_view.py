@@ -13,10 +13,10 @@ from textual.widgets.markdown import MarkdownStream
 
 from paged_chat.app.chat_events import ReplyUpdate
 from paged_chat.app.chats import Message
+from paged_chat.app.thinking import Thinking, split_thinking
 
 from ..actions import message_bindings
 from ..messages import MessageSelected
-from ..thinking import ThoughtReply, split_thinking
 from .code_block import ReplyMarkdown
 from .long_text import LongText
 from .reply_foot import ReplyFoot
@@ -31,7 +31,7 @@ class MessageView(Horizontal, can_focus=True):
         super().__init__(id=f"message-{message.id}", classes=message.role)
         self.message = message
         self._text = message.text  # all of it, thinking too, as far as it has come
-        self._thought = split_thinking(message.text)
+        self._thinking, self._answer = split_thinking(message.text)
         self._stream: MarkdownStream | None = None
         self._foot = ReplyFoot(message, place, num_siblings)
 
@@ -41,11 +41,11 @@ class MessageView(Horizontal, can_focus=True):
             if self.message.role == "user":
                 yield LongText(self.message.text)
             else:
-                yield ReplyMarkdown(self._thought.answer)
+                yield ReplyMarkdown(self._answer)
             yield self._foot
 
     async def on_mount(self) -> None:
-        await self._show_thinking(self._thought)
+        await self._show_thinking()
 
     async def on_unmount(self) -> None:
         await self._end_stream()
@@ -59,19 +59,19 @@ class MessageView(Horizontal, can_focus=True):
         """Shows a reply as far as it has come; the Markdown that is already there isn't drawn again."""
         if not self.is_mounted:
             return
-        before, thought = self._thought, split_thinking(update.text)
-        self._text, self._thought = update.text, thought
-        await self._show_thinking(thought)
+        before, self._text = self._answer, update.text
+        self._thinking, self._answer = split_thinking(update.text)
+        await self._show_thinking()
         if update.has_ended:
             await self._end_stream()
             # Once in whole, for what was parsed bit by bit may have been taken for something else.
-            await self.query_one(ReplyMarkdown).update(thought.answer)
-        elif thought.answer.startswith(before.answer):
-            if new_text := thought.answer[len(before.answer) :]:
+            await self.query_one(ReplyMarkdown).update(self._answer)
+        elif self._answer.startswith(before):
+            if new_text := self._answer[len(before) :]:
                 await self._open_stream().write(new_text)
         else:
             await self._end_stream()
-            await self.query_one(ReplyMarkdown).update(thought.answer)
+            await self.query_one(ReplyMarkdown).update(self._answer)
         self._foot.show_update(update)
 
     async def replace(self, message: Message, place: int, num_siblings: int) -> None:
@@ -80,10 +80,11 @@ class MessageView(Horizontal, can_focus=True):
         is_new_text = message.text != self._text and message.status != "draft"
         self.message = message
         if is_new_text:
-            self._text, self._thought = message.text, split_thinking(message.text)
-            await self._show_thinking(self._thought)
+            self._text = message.text
+            self._thinking, self._answer = split_thinking(message.text)
+            await self._show_thinking()
             await self._end_stream()
-            await self.query_one(ReplyMarkdown).update(self._thought.answer)
+            await self.query_one(ReplyMarkdown).update(self._answer)
         if message.status != "draft":
             self._foot.show_message(message, place, num_siblings)
 
@@ -99,12 +100,12 @@ class MessageView(Horizontal, can_focus=True):
     @property
     def answer(self) -> str:
         """Without the thinking: what people copy."""
-        return self._thought.answer if self.message.role == "assistant" else self.message.text
+        return self._answer if self.message.role == "assistant" else self.message.text
 
     @property
     def is_drawn(self) -> bool:
         """Whether the text has become widgets."""
-        return all(markdown.children or not self._thought.answer.strip() for markdown in self.query(ReplyMarkdown))
+        return all(markdown.children or not self._answer.strip() for markdown in self.query(ReplyMarkdown))
 
     @property
     def code_blocks(self) -> list[str]:
@@ -118,17 +119,18 @@ class MessageView(Horizontal, can_focus=True):
     def on_click(self, event: Click) -> None:
         self.focus(scroll_visible=False)
 
-    async def _show_thinking(self, thought: ThoughtReply) -> None:
+    async def _show_thinking(self) -> None:
         """Most replies don't think, so the fold comes with the first thought."""
-        if not thought.thinking:
+        thinking: Thinking | None = self._thinking
+        if thinking is None:
             return
         if not self.query(Collapsible):
-            text = Static(thought.thinking, classes="thought", markup=False)
+            text = Static(thinking.text, classes="thought", markup=False)
             fold = Collapsible(text, title="thinking", collapsed=True, classes="thinking")
             await self.query_one(".content").mount(fold, before=0)
         fold = self.query_one(Collapsible)
-        fold.title = "thinking…" if thought.is_open else "thinking"
-        fold.query_one(".thought", Static).update(thought.thinking)
+        fold.title = "thinking…" if thinking.is_open_ended else "thinking"
+        fold.query_one(".thought", Static).update(thinking.text)
 
     def _open_stream(self) -> MarkdownStream:
         if self._stream is None:
