@@ -1,0 +1,258 @@
+"""The cache beside the conversation, in a real browser. Blocks hold 16 tokens, and a token is a byte here."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from playwright.sync_api import Locator, Page, WebSocket, expect
+
+from chat_page import PHONE, ChatPage
+
+MAP = "pagedChat.panel.map"
+
+
+class CachePanel:
+    """The panel of a tab, as it is seen."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.element = page.get_by_role("complementary", name="Cache")
+        self.toggle = page.get_by_role("button", name="Show or hide the cache")
+        self.map = self.element.locator("canvas")
+        self.note = self.element.locator(".block-note")
+        self.saved = self.element.locator(".panel-saved")
+        self.lines = self.element.locator(".panel-log li")
+
+    def figure(self, word: str) -> Locator:
+        return (
+            self.element.locator(".panel-figures div").filter(has=self.page.get_by_text(word, exact=True)).locator("dd")
+        )
+
+    def expect_letters(self, letters: str) -> None:
+        """The first blocks are in these states."""
+        self.page.wait_for_function(f"letters => {MAP}.letters.join('').startsWith(letters)", arg=letters)
+
+    def expect_figures(self, figures: dict[str, str | int]) -> None:
+        for word, value in figures.items():
+            expect(self.figure(word), word).to_have_text(str(value))
+
+    def expect_log(self, totals: dict[str, int]) -> None:
+        """What happened so far, to how many blocks."""
+        counted: Counter[str] = Counter()
+        for line in self.lines.all_inner_texts():
+            [(word, count)] = re.findall(r"^\d\d:\d\d:\d\d (\w+) (\d+)$", line)
+            counted[word] += int(count)
+        assert counted == totals
+
+    def point_at(self, block_id: int) -> None:
+        x, y = self.page.evaluate(
+            f"place => [(place % {MAP}.numColumns + 0.5) * {MAP}.pitch,"
+            f" (Math.floor(place / {MAP}.numColumns) + 0.5) * {MAP}.pitch]",
+            block_id - 1,
+        )
+        self.map.hover(position={"x": x, "y": y})
+
+
+@dataclass
+class Lines:
+    """The panels' lines to the server, and what came over them."""
+
+    opened: list[WebSocket] = field(default_factory=list)
+    frames: list[str | bytes] = field(default_factory=list)
+
+    def watch(self, page: Page) -> None:
+        page.on("websocket", self._note)
+
+    @property
+    def num_open(self) -> int:
+        return sum(not line.is_closed() for line in self.opened)
+
+    def _note(self, line: WebSocket) -> None:
+        if line.url.endswith("/paged-chat/panel"):
+            self.opened.append(line)
+            line.on("framereceived", lambda frame: self.frames.append(frame))
+
+
+@pytest.fixture
+def panel(chat: ChatPage) -> CachePanel:
+    panel = CachePanel(chat.page)
+    expect(panel.map).to_be_visible()
+    return panel
+
+
+def strip_of(reply: Locator) -> list[tuple[str, str]]:
+    """What became of how many blocks."""
+    runs = reply.locator(".strip-run")
+    return [
+        (kind.removeprefix("strip-run is-"), style.removeprefix("--num-blocks: "))
+        for kind, style in runs.evaluate_all("runs => runs.map(run => [run.className, run.getAttribute('style')])")
+    ]
+
+
+def test_after_each_turn_the_figures_the_strip_and_the_log_are_exact(chat, panel, engine):
+    engine.enqueue("a" * 40)
+    chat.ask("b" * 40)
+    # A prompt of 57 tokens and a reply of 40; nothing was computed upon its end token. So 6 blocks and a token.
+    assert len(engine.models[0].submitted[0][0]) == 57, "the beginning, user:bbb…</s>assistant:"
+    expect(chat.replies.last.locator(".cost")).to_contain_text("0 reused · 57 computed · 41 tokens")
+    assert strip_of(chat.replies.last) == [("computed", "6"), ("computed is-partial", "0.5")]
+    expect(chat.replies.last.locator(".strip")).to_have_attribute("aria-label", "computed 7 blocks")
+    panel.expect_letters("ccccccc·")
+    panel.expect_figures({"hit rate": "0 %", "held": 0, "cached": 7, "free": 504, "freed": 7, "copied": 0})
+    panel.expect_log({"published": 7, "freed": 7})
+
+    engine.enqueue("a" * 20)
+    chat.ask("c" * 10)
+    # 27 tokens follow what was computed. The one token in the 7th block is found too, and its block copied.
+    expect(chat.replies.last.locator(".cost")).to_contain_text("97 reused · 27 computed · 21 tokens")
+    assert strip_of(chat.replies.last) == [("reused", "6"), ("copied", "1"), ("computed", "2")]
+    expect(chat.replies.last.locator(".strip")).to_have_attribute("aria-label", "reused 6 blocks, copied 1, computed 2")
+    # 97 of 57 and 124 tokens. The old 7th block holds nothing more that the new one doesn't.
+    panel.expect_figures({"hit rate": "54 %", "held": 0, "cached": 9, "free": 502, "freed": 16, "copied": 1})
+    panel.expect_figures({"shared": 0, "evicted": 0})
+    panel.expect_log({"published": 10, "freed": 16, "reused": 6, "copied": 1})
+    expect(panel.saved).to_have_text(re.compile(r"^saved [\d.]+ m?s and 0 MB$"))
+
+
+def test_what_replies_share_is_shown_while_they_are_written(chat, panel, engine):
+    chat.page.get_by_label("Replies", exact=True).select_option("2")
+    engine.enqueue("a" * 20, "b" * 20)
+    engine.hold()
+    chat.send("c" * 40)
+    engine.let(6)
+    # Three blocks of the prompt in common, then each has a tail of its own.
+    panel.expect_letters("ssshh···")
+    panel.expect_figures({"held": 5, "shared": 3})
+    panel.point_at(1)
+    expect(panel.note.locator("strong")).to_have_text("shared by 2")
+    expect(panel.note.locator(".note-state")).to_have_text("shared by 2: r1, r1 reply 2")
+    expect(panel.note.locator(".note-text")).to_have_text("user:" + "c" * 10)
+    expect(panel.note.locator(".note-figures")).to_contain_text("block 1, ref_count 2, hash ")
+    expect(panel.note.locator(".note-figures")).to_contain_text("tokens 0 to 15")
+    engine.go()
+    expect(panel.note.locator("strong")).to_have_text("cached")
+    chat.field.hover()
+    expect(panel.note).to_contain_text("Point at a block")
+
+
+def test_the_map_is_walked_with_the_keyboard(chat, panel, engine):
+    engine.enqueue("a" * 40)
+    chat.ask("b" * 40)
+    keyboard = chat.page.keyboard
+    panel.map.press("Home")
+    expect(panel.note.locator(".note-text")).to_have_text("user:" + "b" * 10)
+    keyboard.press("ArrowRight")
+    expect(panel.note.locator(".note-figures")).to_contain_text("block 2, ")
+    keyboard.press("ArrowDown")
+    expect(panel.note.locator(".note-state")).to_have_text("free")
+    keyboard.press("ArrowUp")
+    keyboard.press("ArrowLeft")
+    keyboard.press("ArrowLeft")
+    expect(panel.note.locator(".note-figures")).to_contain_text("block 1, ")
+    keyboard.press("Escape")
+    expect(panel.note).to_contain_text("Point at a block")
+
+
+def test_a_hidden_panel_is_told_nothing(chat, panel, engine):
+    lines = Lines()
+    lines.watch(chat.page)
+    chat.page.reload()
+    expect(panel.map).to_be_visible()
+    assert lines.num_open == 1
+    panel.toggle.click()
+    expect(panel.element).to_be_hidden()
+    chat.page.wait_for_function("pagedChat.panel.line.socket === null")
+    num_frames = len(lines.frames)
+    chat.ask("Are you watched?")
+    assert (lines.num_open, len(lines.frames)) == (0, num_frames)
+    panel.toggle.click()
+    panel.expect_letters("ccc")
+    assert (lines.num_open, len(lines.opened)) == (1, 2)
+
+    # The same in a tab that is in the background, as the browser tells it.
+    in_background = "Object.defineProperty(document, 'visibilityState', {value: '%s', configurable: true});"
+    tell = "document.dispatchEvent(new Event('visibilitychange'))"
+    chat.page.evaluate(in_background % "hidden" + tell)
+    chat.page.wait_for_function("pagedChat.panel.line.socket === null")
+    num_frames = len(lines.frames)
+    chat.ask("And now?")
+    assert (lines.num_open, len(lines.frames)) == (0, num_frames)
+    chat.page.evaluate(in_background % "visible" + tell)
+    expect(panel.figure("hit rate")).not_to_have_text("0 %")
+    assert lines.num_open == 1
+
+
+def test_while_nothing_happens_nothing_is_sent(chat, panel):
+    lines = Lines()
+    lines.watch(chat.page)
+    chat.page.reload()
+    expect(panel.map).to_be_visible()
+    chat.page.wait_for_timeout(400)
+    num_frames = len(lines.frames)
+    chat.page.wait_for_timeout(1500)
+    assert len(lines.frames) == num_frames
+
+
+def test_every_tab_sees_the_same_pool(open_tab, engine):
+    one, two = open_tab(), open_tab()
+    panels = [CachePanel(one.page), CachePanel(two.page)]
+    engine.enqueue("a" * 40)
+    one.ask("b" * 40)
+    for panel in panels:
+        panel.expect_letters("ccccccc·")
+        expect(panel.figure("freed")).to_have_text("7")
+
+
+def test_another_model_has_another_pool(chat, panel, engine, served):
+    chat.ask("Hello")
+    panel.expect_letters("c")
+    engine.num_blocks = 40
+    served.service.switch_model("another")
+    chat.page.wait_for_function(f"{MAP}.letters.join('') === '·'.repeat(39)")
+    assert chat.page.evaluate(f"{MAP}.pitch") == 22, "a small pool has letters"
+
+
+def test_why_a_prompt_found_no_more(chat, panel, served):
+    chat.ask("Hello")
+    expect(panel.element.get_by_text("why not more?")).to_be_hidden()
+    served.service.update_chat(chat.chat_id, system_prompt="Be short.")
+    chat.ask("Again")
+    panel.element.get_by_text("why not more?").click()
+    expect(panel.element.locator(".panel-why p")).to_have_text(
+        "from token 2 on the prompt is new: the system prompt was edited"
+    )
+
+
+def test_on_a_phone_the_cache_is_behind_its_button(open_tab, engine):
+    chat = open_tab(viewport=PHONE, has_touch=True, is_mobile=True)
+    panel = CachePanel(chat.page)
+    expect(panel.element).to_be_hidden()
+    engine.enqueue("a" * 40)
+    chat.ask("b" * 40)
+    expect(chat.replies.last.locator(".strip")).to_be_visible()
+    panel.toggle.tap()
+    expect(panel.map).to_be_visible()
+    assert chat.overflow() == 0
+    panel.map.tap(position={"x": 10, "y": 10})
+    expect(panel.note.locator(".note-text")).to_have_text("user:" + "b" * 10)
+    panel.element.get_by_role("button", name="Hide the cache").tap()
+    expect(panel.element).to_be_hidden()
+
+
+def test_ten_thousand_blocks_are_drawn_in_a_frame(chat, panel, engine, served):
+    engine.num_blocks = 10_001
+    served.service.switch_model("another")
+    chat.page.wait_for_function(f"{MAP}.letters.length === 10000")
+    whole_ms, change_ms = chat.page.evaluate(
+        f"""() => {{
+            const timed = (work) => {{ const began = performance.now(); work(); return performance.now() - began; }};
+            const runs = Array.from({{length: 10000}}, (_, place) => [place + 1, 1, "chsyf·"[place % 6], place % 5]);
+            return [timed(() => {MAP}.update(runs)), timed(() => {MAP}.update([[417, 40, "s", 3]]))];
+        }}"""
+    )
+    print(f"10,000 blocks: all drawn in {whole_ms:.1f} ms, 40 that change in {change_ms:.1f} ms")
+    assert chat.page.evaluate(f"{MAP}.numShown") == 10_000
+    box = panel.map.bounding_box()
+    assert box["width"] <= 340
+    expect(panel.lines.or_(panel.element.locator(".panel-log"))).to_be_in_viewport()
