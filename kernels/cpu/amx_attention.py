@@ -8,7 +8,6 @@ Contexts are cut by position, and a row of a tile's product depends on its own q
 same to the bit whatever is computed beside it here.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +31,7 @@ SCORE_BYTES = 4 * PIECE_TOKENS  # of one query's scores
 TOTALS_AT_ONCE = 4  # tiles that products are added up in
 PAIR = ir.VectorType(simd.I16, 2 * LANES)  # of bfloat16 vectors
 LEAST = -1e30  # below every score, and a number: the difference of two infinities would be NaN
+UNSEEN = 2 * LEAST  # so that its weight is 0 even where nothing is seen
 
 
 @intrinsic
@@ -154,6 +154,8 @@ def _soften(  # type: ignore[no-untyped-def]
         return None
     width, num_parts, sees = head_dim.literal_value, amx.parts(terms.literal_value), sight.literal_value
     step_bytes = num_parts * TILE_BYTES
+    # Weights that are rounded to bfloat16 need no more digits.
+    series = simd.SHORT_POWER_SERIES if num_parts == 1 else simd.POWER_SERIES
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         scores, first_seen, num_seen, tops, sums, output, weights = arguments[3:]
@@ -174,10 +176,10 @@ def _soften(  # type: ignore[no-untyped-def]
                 tokens = ir.Constant(simd.INTS, list(range(LANES * block, LANES * (block + 1))))
                 if sees != ALL:
                     is_seen = builder.icmp_signed("<", tokens, last)
-                    score = builder.select(is_seen, score, simd.floats(-math.inf))
+                    score = builder.select(is_seen, score, simd.floats(UNSEEN))
                 if sees == WINDOWED:
                     is_seen = builder.icmp_signed(">=", tokens, first)
-                    score = builder.select(is_seen, score, simd.floats(-math.inf))
+                    score = builder.select(is_seen, score, simd.floats(UNSEEN))
                 row.append(score)
 
             before = simd.load(builder, top_at, F32)
@@ -185,7 +187,7 @@ def _soften(  # type: ignore[no-untyped-def]
             top = builder.select(builder.fcmp_ordered(">", before, here), before, here)
             simd.store(builder, top, top_at)
             top_vector = simd.splat(builder, top)
-            row = [simd.power_of_2(builder, builder.fsub(score, top_vector)) for score in row]
+            row = [simd.power_of_2(builder, builder.fsub(score, top_vector), series) for score in row]
             for step in range(PIECE_BLOCKS // 2):
                 place = simd.at(builder, weights_at, step_bytes * step)
                 amx.store_row(builder, row[2 * step], row[2 * step + 1], place, num_parts)

@@ -61,7 +61,8 @@ FLOAT32, BFLOAT16, FLOAT16 = 0, 1, 2
 """Kinds of stored numbers, as literal arguments of intrinsics; everything is computed in float32."""
 
 POWER_SERIES = (1.0000000755, 0.69314718803, 0.24022107485, 0.055503571142, 0.0096760319183, 0.0013390863364)
-"""Coefficients of 2^x for x from -1/2 to 1/2."""
+SHORT_POWER_SERIES = (0.99992455695, 0.69313673388, 0.24263947855, 0.055838282946)
+"""Coefficients of 2^x for x from -1/2 to 1/2, interpolated at Chebyshev points: within 1e-7 of itself, and 1e-4."""
 
 ITEM_SIZE = {FLOAT32: 4, BFLOAT16: 2, FLOAT16: 2}
 _CONVERTS_HALVES = bool(FEATURES.get("f16c") or FEATURES.get("avx512f") or FEATURES.get("neon"))
@@ -230,19 +231,18 @@ def exp(builder: Builder, value: Value) -> Value:
     return builder.select(builder.fcmp_unordered("uno", value, value), value, result)
 
 
-def power_of_2(builder: Builder, value: Value) -> Value:
-    """2^value for values up to 0, within 2e-7 of itself; 0 below -126, NaN for NaN. Needs AVX-512.
+def power_of_2(builder: Builder, value: Value, series: tuple[float, ...] = POWER_SERIES) -> Value:
+    """2^value for finite values up to 0, 0 for what is below float32's range, NaN for NaN. Needs AVX-512.
 
-    2^n times a polynomial in what is left: the interpolation of 2^x at six Chebyshev points of [-1/2, 1/2].
+    2^n times a polynomial in what is left.
     """
-    is_normal = builder.fcmp_unordered(">=", value, floats(-126.0))
     power = call(builder, "llvm.rint.v16f32", FLOATS, value)
     rest = builder.fsub(value, power)
-    series = floats(POWER_SERIES[-1])
-    for coefficient in POWER_SERIES[-2::-1]:
-        series = fma(builder, series, rest, floats(coefficient))
-    lanes, current_rounding = builder.bitcast(is_normal, I16), I32(4)
-    return call(builder, "llvm.x86.avx512.mask.scalef.ps.512", FLOATS, series, power, floats(0.0), lanes,
+    factor = floats(series[-1])
+    for coefficient in series[-2::-1]:
+        factor = fma(builder, factor, rest, floats(coefficient))
+    all_lanes, current_rounding = I16(-1), I32(4)
+    return call(builder, "llvm.x86.avx512.mask.scalef.ps.512", FLOATS, factor, power, factor, all_lanes,
                 current_rounding)  # fmt: skip
 
 
