@@ -1,25 +1,18 @@
 """The packed step, against the dense decoder over the very weights that were packed; and which loads choose it."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 import tiny_gguf
 import tiny_models
+from packed_twin import dense_twin
 from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.errors import InvalidParameter
 from paged_chat.engine.home import prepared_folder
 from paged_chat.engine.model import loader
-from paged_chat.engine.model.catalog import resolve
 from paged_chat.engine.model.decoder import Decoder
-from paged_chat.engine.model.loader import OpenedModel, load_model
+from paged_chat.engine.model.loader import load_model
 from paged_chat.engine.model.packed_decoder import PackedDecoder
-from paged_chat.engine.model.packed_weights import HEAD_BITS, LINEARS
-from paged_chat.engine.model.weights import DecoderWeights, fuse
-from paged_chat.engine.progress import ignore_progress
-from paged_chat.kernels import choose_backend
-from paged_chat.kernels.cpu.packed_linear import quantise
 from paged_decoder import PagedDecoder
 
 # One of each kind; their shapes fit as they are.
@@ -38,23 +31,6 @@ def load(model, weights="int8", **fields):
 def paged(model, weights="int8", **fields):
     loaded = load(model, weights, **fields)
     return PagedDecoder(loaded.decoder, dtype=loaded.dtype)
-
-
-def dense_twin(model, bits):
-    """A float32 decoder over the weights that packing leaves."""
-    opened = OpenedModel.open(resolve(str(model), ignore_progress))
-    tensors = {}
-    for tensor, value in fuse(opened.tensors(), opened.fused, torch.float32):
-        role = tensor.name.rsplit(".", 1)[-1]
-        if role in LINEARS:
-            value = torch.from_numpy(quantise(value.numpy(), bits).dense())
-        if role in ("embedding", "head"):
-            tensors["head"] = torch.from_numpy(quantise(value.numpy(), HEAD_BITS).dense())
-        if role != "head":
-            tensors[tensor.name] = value.bfloat16().float() if role == "embedding" else value
-    config = replace(opened.config, tie_embeddings=False)
-    backend = choose_backend("reference", torch.device("cpu"))
-    return PagedDecoder(Decoder(config, DecoderWeights.from_tensors(config, tensors), backend, 256))
 
 
 def assert_near(logits, expected):
