@@ -60,7 +60,7 @@ export class BlockMap {
       if (letter !== FREE) this.lastUsed = Math.max(this.lastUsed, firstId + numBlocks - 2);
     }
     if (this.fit()) this.drawAll();
-    else changed.forEach((place) => this.draw(place));
+    else changed.forEach((place) => this.redraw(place));
     this.fade();
   }
 
@@ -92,12 +92,22 @@ export class BlockMap {
     this.placeCursor();
   }
 
-  draw(place) {
+  redraw(place) {
     if (place >= this.numShown) return;
+    this.painter.erase(...this.corner(place));
+    this.draw(place);
+  }
+
+  /** Where nothing is painted yet. */
+  draw(place) {
     const age = this.freedAt.has(place) ? (performance.now() - this.freedAt.get(place)) / FADE_MS : 0;
-    const x = (place % this.numColumns) * this.pitch;
-    const y = Math.floor(place / this.numColumns) * this.pitch;
+    const [x, y] = this.corner(place);
     this.painter.cell(x, y, this.letters[place], this.refCounts[place], Math.max(0.2, 1 - age));
+  }
+
+  /** Of the cell, in pixels from the map's. */
+  corner(place) {
+    return [(place % this.numColumns) * this.pitch, Math.floor(place / this.numColumns) * this.pitch];
   }
 
   /** Freed blocks fade; where there are none, no timer runs. */
@@ -105,7 +115,7 @@ export class BlockMap {
     if (this.fadeTimer || this.freedAt.size === 0) return;
     this.fadeTimer = setTimeout(() => {
       this.fadeTimer = null;
-      for (const place of this.freedAt.keys()) this.draw(place);
+      for (const place of this.freedAt.keys()) this.redraw(place);
       this.fade();
     }, FADE_STEP_MS);
   }
@@ -116,10 +126,10 @@ export class BlockMap {
     this.fadeTimer = null;
   }
 
-  redraw() {
+  /** By day and by night the colours are others. */
+  changeColours() {
     this.painter.readColours();
-    this.key = null;
-    if (this.fit()) this.drawAll();
+    if (this.numShown) this.drawAll();
   }
 
   // Pointing
@@ -142,7 +152,7 @@ export class BlockMap {
       if (this.pinned === null && canvas.matches(":focus-visible")) this.pin(0);
     });
     new ResizeObserver(() => this.fit() && this.drawAll()).observe(this.frame);
-    new MutationObserver(() => this.redraw()).observe(document.body, { attributeFilter: ["class"] });
+    new MutationObserver(() => this.changeColours()).observe(document.body, { attributeFilter: ["class"] });
   }
 
   onKey(event) {
@@ -172,6 +182,7 @@ export class BlockMap {
   pin(place) {
     this.pinned = place;
     this.point();
+    if (place !== null) this.cursor.scrollIntoView({ block: "nearest" });
   }
 
   point() {
@@ -183,9 +194,7 @@ export class BlockMap {
     const place = this.hovered ?? this.pinned;
     this.cursor.hidden = place === null || !(place < this.numShown);
     if (this.cursor.hidden) return;
-    const x = (place % this.numColumns) * this.pitch;
-    const y = Math.floor(place / this.numColumns) * this.pitch;
+    const [x, y] = this.corner(place);
     this.cursor.style.cssText = `width: ${this.pitch + 2}px; height: ${this.pitch + 2}px; transform: translate(${x - 2}px, ${y - 2}px)`;
-    if (this.hovered === null) this.cursor.scrollIntoView({ block: "nearest" });
   }
 }

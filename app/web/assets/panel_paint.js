@@ -19,7 +19,6 @@ export class BlockPainter {
     this.colours = Object.fromEntries(Object.entries(WORDS).map(([letter, word]) => [letter, colour(`--block-${word}`)]));
     this.ink = Object.fromEntries(Object.entries(this.colours).map(([letter, fill]) => [letter, inkOn(fill)]));
     this.outline = colour("--pc-line");
-    this.ground = colour("--pc-side");
   }
 
   resize(width, height, pitch) {
@@ -38,10 +37,13 @@ export class BlockPainter {
     this.context.clearRect(0, 0, this.canvas.width, this.canvas.height);
   }
 
+  erase(x, y) {
+    this.context.clearRect(x, y, this.pitch, this.pitch);
+  }
+
   /** strength: how much of it is left, for a freed block. */
   cell(x, y, letter, refCount, strength) {
     const { context, pitch, side } = this;
-    context.clearRect(x, y, pitch, pitch);
     if (letter === "·") {
       this.outlined(x, y, this.outline);
       return;
@@ -50,12 +52,12 @@ export class BlockPainter {
     if (letter === "f") {
       this.outlined(x, y, this.colours.f);
       context.globalAlpha = strength;
-      this.filled(x, y, side);
+      context.fillRect(x, y, side, side);
       context.globalAlpha = 1;
       if (pitch >= LETTER_PITCH && strength > 0.5) this.written(x, y, "f", this.ink.f);
       return;
     }
-    this.filled(x, y, side);
+    context.fillRect(x, y, side, side);
     if (pitch >= LETTER_PITCH) this.written(x, y, this.label(letter, refCount), this.ink[letter]);
     else if (pitch >= SHAPE_PITCH) this.shaped(x, y, letter);
   }
@@ -75,10 +77,6 @@ export class BlockPainter {
     context.strokeStyle = colour;
     context.lineWidth = 1;
     context.strokeRect(x + 0.5, y + 0.5, side - 1, side - 1);
-  }
-
-  filled(x, y, side) {
-    this.context.fillRect(x, y, side, side);
   }
 
   written(x, y, text, ink) {
