@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from textual.message import Message
 
 
 @dataclass
 class PromptSent(Message):
-    """The person pressed Enter; `text` is as it stands in the prompt."""
+    """The person pressed Enter; `text` is as it stood in the prompt, `pastes` what its words for pastes stand for."""
 
     text: str
+    pastes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def expanded(self) -> str:
+        """The text with what was pasted in the place of the words for it."""
+        return expand(self.text, self.pastes)
+
+
+def expand(text: str, pastes: Mapping[str, str]) -> str:
+    for word, pasted in pastes.items():
+        text = text.replace(word, pasted)
+    return text
 
 
 @dataclass

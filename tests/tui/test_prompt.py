@@ -48,6 +48,14 @@ async def test_a_long_paste_stands_as_one_word_is_counted_and_sent_whole(desk):
         assert terminal.path[0].text == f"sum up: {pasted}"
 
 
+async def test_what_is_typed_while_a_message_is_sent_is_the_next_one(desk):
+    desk.fake.enqueue("one")
+    async with open_terminal(desk) as terminal:
+        await terminal.pilot.press(*"/n", "space", *"1", "enter", *"first", "enter", *"second")
+        await terminal.until(lambda: terminal.texts == ["first", "one"])
+        assert terminal.prompt.text == "second"
+
+
 async def test_a_short_paste_is_text(desk):
     async with open_terminal(desk) as terminal:
         terminal.app.post_message(events.Paste("short\ntext"))

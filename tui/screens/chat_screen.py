@@ -115,7 +115,7 @@ class ChatScreen(ChatActions):
         self.selected_id = self.compared_id = None
         self.is_new_temporary = False
         if self.edited_id is not None:
-            self.end_edit()
+            self.cancel_edit()
         await self.conversation.clear()
         self.chat, self.messages = None, MessageTree(())
         if chat_id is None:
@@ -240,7 +240,7 @@ class ChatScreen(ChatActions):
             self._arrange()
             self.prompt.focus()
         elif self.edited_id is not None:
-            self.end_edit()
+            self.cancel_edit()
         else:
             self.selected_id = None
             self.prompt.focus()

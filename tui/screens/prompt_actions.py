@@ -36,24 +36,27 @@ class PromptActions(ServiceScreen):
     @on(PromptSent)
     @with_notices
     async def send_prompt(self, event: PromptSent) -> None:
-        """Sends a message, or the new version of one, or runs a command."""
-        call = slash_commands.parse(event.text)
+        """Sends a message, or the new version of one, or runs a command; what is refused stands in the prompt again."""
+        try:
+            call = slash_commands.parse(event.text)
+            if self.service is None:
+                raise NotOpenYet("the chats are being opened: try again in a moment")
+            if call is None:
+                await self._send_message(event)
+        except PagedChatError:
+            self.prompt.give_back(event)
+            raise
+        self.prompt.remember(event.text)
         if call is not None:
-            self.prompt.remember(event.text)
-            self.prompt.empty()
             await self.run_command(call)
-            return
-        if self.service is None:
-            self.notify("The chats are being opened: try again in a moment.")
-            return
-        text = slash_commands.message_text(event.text)
-        attachments = attachments_in(text)
-        text = self.prompt.expanded(text)
+
+    async def _send_message(self, event: PromptSent) -> None:
+        attachments = attachments_in(slash_commands.message_text(event.text))
+        text = slash_commands.message_text(event.expanded)
         if self.edited_id is not None and self.chat is not None:
-            turn = self.service.edit(self.chat.id, self.edited_id, text, attachments=attachments)
+            turn = self.open_service.edit(self.chat.id, self.edited_id, text, attachments=attachments)
         else:
             turn = self._send(text, attachments)
-        self.prompt.remember(event.text)
         self.end_edit()
         self.selected_id = None
         self.compared_id = turn.replies[0].id if len(turn.replies) > 1 else None
@@ -81,9 +84,12 @@ class PromptActions(ServiceScreen):
         self.prompt.add_class("editing")
         self.prompt.focus()
 
+    def cancel_edit(self) -> None:
+        self.end_edit()
+        self.prompt.empty()
+
     def end_edit(self) -> None:
         self.edited_id = None
-        self.prompt.empty()
         self.prompt.border_title = None
         self.prompt.remove_class("editing")
 
@@ -152,6 +158,10 @@ class PromptActions(ServiceScreen):
 
     async def _count_tokens(self, text: str) -> int:
         return await asyncio.wrap_future(self.open_service.count_tokens(text))
+
+
+class NotOpenYet(PagedChatError):
+    """The store is being opened."""
 
 
 class EditorFailed(PagedChatError):

@@ -6,7 +6,7 @@ from textual import events
 from textual.widgets import TextArea
 
 from ..key_names import keys_of
-from ..messages import PromptChanged, PromptSent
+from ..messages import PromptChanged, PromptSent, expand
 from .completions import Completions
 
 # A paste longer than this stands in the prompt as one word, and is put in its place when the message is sent.
@@ -46,7 +46,16 @@ class Prompt(TextArea):
             self.take_completion()
             return
         self._completions.close()
-        self.post_message(PromptSent(self.text))
+        sent = PromptSent(self.text, dict(self.pastes))
+        # At once: what is typed while it is being sent belongs to the next message.
+        self.empty()
+        self.post_message(sent)
+
+    def give_back(self, refused: PromptSent) -> None:
+        """Puts what couldn't be sent into the prompt again, unless something else was written meanwhile."""
+        if not self.text:
+            self.pastes = dict(refused.pastes)
+            self.write(refused.text)
 
     def take_completion(self) -> None:
         """Takes the word under the highlight; without one, goes to the next part of the screen."""
@@ -62,9 +71,7 @@ class Prompt(TextArea):
 
     def expanded(self, text: str) -> str:
         """The text with what was pasted in the place of the words for it."""
-        for word, pasted in self.pastes.items():
-            text = text.replace(word, pasted)
-        return text
+        return expand(text, self.pastes)
 
     def remember(self, text: str) -> None:
         """Adds what was sent to the history."""
