@@ -43,5 +43,9 @@ def test_a_chat_with_the_default_model(browser, command, faults):
             expect(chat.replies.nth(1)).to_have_attribute("aria-busy", "false", timeout=MODEL_PATIENCE_MS)
             # All of the first turn, and the system prompt that the model brings.
             expect(chat.replies.nth(1).locator(".cost")).to_have_text(re.compile(r" · [4-9]\d reused · \d\d? computed"))
+            panel = page.get_by_role("complementary", name="Cache")
+            expect(panel.locator(".panel-saved")).to_have_text(re.compile(r"^saved [1-9][\d.]* m?s and 0 MB$"))
+            panel.locator("canvas").press("Home")
+            expect(panel.locator(".note-text")).to_contain_text("You are a helpful")
         finally:
             page.evaluate("fetch(`/paged-chat/chats/${pagedChat.chatId}/delete`, { method: 'POST' })")
