@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from .model.model_runner import ModelRunner
 from .progress import LoadProgress, OnProgress
 
-MAX_SHORT_ROWS = 64
+MAX_SHORT_ROWS = 32
 """Paths that serve steps of so few rows are run while the model loads: the first turn of any chat takes them."""
 COMPILING_S = 2.0
 """A path that takes longer to run once was compiled; kernels that are kept load in a tenth of that."""
