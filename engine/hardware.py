@@ -11,6 +11,7 @@ from .config import EngineConfig
 from .errors import InvalidParameter
 from .model.loader import choose_device, choose_dtype
 from .model.memory import free_memory
+from .model.path_choice import known_checks, sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,20 @@ def resolve_config(config: EngineConfig) -> ResolvedConfig:
     except ValueError as error:
         raise InvalidParameter(str(error)) from error
     return ResolvedConfig(str(device), str(choose_dtype(config.dtype, device)).removeprefix("torch."), backend.name)
+
+
+def kernel_paths() -> tuple[list[str], list[str]]:
+    """(ways to compute that were checked on this machine and pass, what is wrong with the rest), a line each.
+
+    A path is checked when a model that uses it is first loaded; nothing is checked here.
+    """
+    from paged_chat.kernels.cpu.flash_operator import why_no_flash
+
+    checks = known_checks()
+    wrong = [sentence(check) for check in checks if not check.passed]
+    if (missing := why_no_flash()) is not None:
+        wrong.append(f"{missing}: long prompts over cached ones are computed with masks instead, which is slower")
+    return [str(check) for check in checks if check.passed], wrong
 
 
 def _processor_name() -> str:

@@ -23,6 +23,11 @@ def models_folder() -> Path:
     return _made(home() / "models")
 
 
+def cache_folder() -> Path:
+    """What can be found out or made again."""
+    return _made(home() / "cache")
+
+
 def prepared_folder(source: Path) -> Path:
     """What was made once from a model's files and is kept: its converted tokenizer, its weights as they are used."""
     path = source.absolute()

@@ -12,11 +12,12 @@ from ..kernels import Backend, choose_backend
 from .config import EngineConfig
 from .errors import InvalidParameter
 from .kernel_bandwidth import copy_gb_per_s, gb_per_s
-from .kernel_cases import KernelCase, kernel_cases
+from .kernel_cases import HEADS, KernelCase, kernel_cases
+from .model.config import ModelConfig, RopeConfig
 from .model.loader import choose_device, choose_dtype
+from .model.path_check import TOLERANCES, PathName, check_path
+from .model.tiled_decoder import fits_tiled
 
-# Largest error that rounding explains, relative to the largest value of the reference's result.
-TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 4e-3}
 TIMED_RUNS = 5
 
 
@@ -61,6 +62,48 @@ def check_kernels(config: EngineConfig) -> Iterator[KernelCheck]:
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             check = _check(case, backend, reference, device, TOLERANCES[dtype])
         yield check
+    if backend.name == "cpu":
+        yield from _check_whole_steps(dtype)
+
+
+def _check_whole_steps(dtype: torch.dtype) -> Iterator[KernelCheck]:
+    """The steps of packed weights, which are one kernel each."""
+    num_heads, num_kv_heads, head_dim = HEADS[0]
+    config = ModelConfig(
+        family="llama",
+        vocab_size=1,
+        hidden_size=num_heads * head_dim,
+        intermediate_size=1,
+        num_layers=1,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        rms_norm_eps=1e-5,
+        max_position=1,
+        tie_embeddings=True,
+        attention_bias=False,
+        output_bias=False,
+        mlp_bias=False,
+        qk_norm=False,
+        windows=(None,),
+        nope=(False,),
+        rope=RopeConfig(),
+        eos_token_ids=(),
+        bos_token_id=None,
+    )
+    paths: list[PathName] = ["packed step", *(["matrix tiles"] if fits_tiled(config, dtype) else [])]
+    for path in paths:
+        for bits in (4, 8):
+            check = check_path(path, config, dtype, bits)
+            yield KernelCheck(
+                kernel=path,
+                shape=check.shape,
+                tolerance=check.tolerance,
+                relative_error=check.relative_error,
+                time_ms=check.time_ms,
+                reference_ms=check.reference_ms,
+                fault=check.fault,
+            )
 
 
 def _check(

@@ -58,6 +58,8 @@ class Report:
     home_free_bytes: int | None
     model: str
     model_path: str | None
+    checked: list[str]  # ways to compute that give the right results here, a line each
+    slower: list[str]  # what is wrong with the others, which others replace
     faults: list[str]
 
 
@@ -96,7 +98,7 @@ def doctor(
 
 def examine(config: EngineConfig) -> Report:
     """Looks at everything and changes nothing; a part that is broken becomes a fault, not an exception."""
-    from paged_chat.engine.hardware import list_devices, resolve_config
+    from paged_chat.engine.hardware import kernel_paths, list_devices, resolve_config
 
     faults = []
     try:
@@ -112,6 +114,7 @@ def examine(config: EngineConfig) -> Report:
     except OSError as error:
         folder, home_free_bytes = Path(error.filename or os.environ.get("PAGED_CHAT_HOME", "")), None
         faults.append(f"the home folder {folder} can't be made: {error.strerror or error}")
+    checked, slower = kernel_paths()
     return Report(
         paged_chat=version("paged-chat"),
         python=platform.python_version(),
@@ -123,6 +126,8 @@ def examine(config: EngineConfig) -> Report:
         home_free_bytes=home_free_bytes,
         model=config.model,
         model_path=_path_of(config.model) if home_free_bytes is not None else None,
+        checked=checked,
+        slower=slower,
         faults=faults,
     )
 
@@ -153,6 +158,10 @@ def show_report(report: Report) -> None:
     free = "" if report.home_free_bytes is None else f", {report.home_free_bytes / 2**30:.1f} GiB free"
     print(f"home    {report.home}{free}")
     print(f"model   {report.model}: {report.model_path or 'not here yet; fetched when first used'}")
+    for line in report.checked:
+        print(f"checked {line}")
+    for line in report.slower:
+        typer.secho(f"slower  {line}", fg="yellow")
     for fault in report.faults:
         typer.secho(f"fault   {fault}", fg="red")
     sys.stdout.flush()

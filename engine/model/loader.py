@@ -25,6 +25,7 @@ from .memory import check_fits
 from .packed_arrays import PackedArrays
 from .packed_decoder import PackedDecoder
 from .packed_weights import fits_packed, from_tensors, pack_weights, packed_tensors
+from .path_choice import ModelPaths, choose_crossover, choose_paths
 from .prepared import PreparedFile, PreparedTensor
 from .safetensors import SafetensorsSource, weight_files
 from .tiled_decoder import MIN_TILED_ROWS, TiledDecoder, fits_tiled
@@ -75,31 +76,33 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
     weights = choose_weights(config, model, backend.name)
     window = min(config.max_model_len or model.config.max_position, model.config.max_position)
     num_positions = min(window, FIRST_POSITIONS)
+    paths = _choose_paths(config, model, weights, dtype, backend, on_progress)
     dense, packed = None, None
-    wants_tiles = _packed_wants_dense(config.weights, dtype) and weights != "dense" and fits_tiled(model.config, dtype)
-    if weights == "dense" or (_packed_wants_dense(config.weights, dtype) and not wants_tiles):
+    if paths.uses_dense:
         dense_weights = DecoderWeights.from_tensors(model.config, _dense_tensors(model, dtype, device, on_progress))
-        dense = Decoder(model.config, dense_weights, backend, num_positions)
-    if weights != "dense":
-        bits = 8 if weights == "int8" else 4
-        packed_weights = from_tensors(bits, _packed_tensors(model, bits, on_progress))
+        dense = Decoder(model.config, dense_weights, paths.backend, num_positions)
+    if paths.bits is not None:
+        packed_weights = from_tensors(paths.bits, _packed_tensors(model, paths.bits, on_progress))
         arrays = PackedArrays(model.config, packed_weights, num_positions)
-        if wants_tiles:
+        if paths.uses_tiles:
             packed = PackedDecoder(
                 model.config, arrays, dtype, TiledDecoder(model.config, arrays, dtype), MIN_TILED_ROWS
             )
+        elif dense is not None:
+            crossover = choose_crossover(model.config, packed_weights, dense, dtype, on_progress)
+            packed = PackedDecoder(model.config, arrays, dtype, dense, crossover)
         else:
-            packed = PackedDecoder(model.config, arrays, dtype, dense)
+            packed = PackedDecoder(model.config, arrays, dtype)
     decoder = packed or dense
     assert decoder is not None
     return LoadedModel(
         name=source.name,
         model_config=model.config,
         decoder=decoder,
-        backend=backend,
+        backend=paths.backend,
         device=device,
         dtype=dtype,
-        weights=weights,
+        weights="dense" if paths.bits is None else weights,
         fingerprint=model.fingerprint(),
         tokenizer_source=source.path,
         context_window=window,
@@ -167,6 +170,28 @@ def choose_weights(config: EngineConfig, model: OpenedModel, backend_name: str) 
 def _packed_wants_dense(asked: str, dtype: torch.dtype) -> bool:
     """Whether steps of many rows go through dense weights: never where each token's logits are promised to be exact."""
     return asked == "auto" and dtype == torch.bfloat16
+
+
+def _choose_paths(
+    config: EngineConfig,
+    model: OpenedModel,
+    weights: str,
+    dtype: torch.dtype,
+    backend: Backend,
+    on_progress: OnProgress,
+) -> ModelPaths:
+    """Raises InvalidParameter where packed weights were asked for by name and this machine computes them wrongly."""
+    bits = {"dense": None, "int4": 4, "int8": 8}[weights]
+    wants_dense = bits is not None and _packed_wants_dense(config.weights, dtype)
+    uses_tiles = wants_dense and fits_tiled(model.config, dtype)
+    wished = ModelPaths(bits, uses_tiles, bits is None or (wants_dense and not uses_tiles), backend)
+    paths = choose_paths(wished, model.config, dtype, on_progress)
+    if paths.bits is None and config.weights in ("int4", "int8"):
+        raise InvalidParameter(
+            f"weights={config.weights!r} come out wrong on this processor, as paged-chat doctor shows: "
+            "choose weights='auto' or 'dense'"
+        )
+    return paths
 
 
 def choose_device(name: str) -> torch.device:

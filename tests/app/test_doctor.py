@@ -29,6 +29,27 @@ def test_json_holds_the_same(run_cli, home):
     assert report["packages"]["torch"].startswith("2.")
 
 
+def test_what_was_found_out_about_this_machine_is_said(run_cli, home, monkeypatch):
+    from paged_chat.engine.model import path_choice
+    from paged_chat.engine.model.machine_record import MachineRecord
+    from paged_chat.engine.model.path_check import PathCheck
+    from paged_chat.kernels.cpu import flash_operator
+
+    good = PathCheck(path="dense step", shape="heads 9/3 x 64, float32", tolerance=1e-4, relative_error=2e-6)
+    off = PathCheck(path="packed step", shape="int4, heads 9/3 x 64, float32", tolerance=2e-3, relative_error=0.5)
+    record = MachineRecord(path_choice.identity(), {"a": good, "b": off})
+    record.save()
+    monkeypatch.setattr(flash_operator, "_try_flash", lambda: "torch 9 has no such operator")
+    ended = run_cli("doctor", "--device", "cpu")
+    assert ended.code == 0  # the app works, though not as fast
+    assert "checked dense step (heads 9/3 x 64, float32) is off by 2.0e-06; rounding explains 0.0001" in ended.out
+    assert "slower  packed step (int4, heads 9/3 x 64, float32) is off by 5.0e-01" in ended.out
+    assert "dense weights serve instead" in ended.out
+    assert "slower  torch 9 has no such operator: long prompts over cached ones are computed with masks" in ended.out
+    report = json.loads(run_cli("doctor", "--json", "--device", "cpu").out)
+    assert (len(report["checked"]), len(report["slower"])) == (1, 2)
+
+
 def test_a_local_model_is_found(run_cli, tmp_path):
     assert json.loads(run_cli("doctor", "--json", "--model", str(tmp_path)).out)["model_path"] == str(tmp_path)
 
@@ -52,7 +73,7 @@ def test_kernels_are_checked_against_the_reference(run_cli):
     report = json.loads(run_cli("doctor", "--json", "--kernels", "--device", "cpu", "--dtype", "float32").out)
     checked = {check["kernel"] for check in report["kernels"]}
     operations = "write_kv attention_decode attention_prefill copy_blocks rms_norm rope rope_write_kv silu_mul linear"
-    assert checked == {*operations.split(), "linear int4", "linear int8"}
+    assert checked == {*operations.split(), "linear int4", "linear int8", "packed step"}
     assert [check for check in report["kernels"] if not check["passed"]] == []
 
 

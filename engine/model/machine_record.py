@@ -1,0 +1,49 @@
+"""What was found out about this machine's kernels, kept so that no other start has to find it out again."""
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from ..home import cache_folder
+from .path_check import PathCheck
+
+
+@dataclass(slots=True)
+class MachineRecord:
+    """Findings by their keys, valid for one `identity`: another processor, kernel or version begins anew.
+
+    Whatever is wrong with the file, or with the disk, costs a check and nothing else.
+    """
+
+    identity: str
+    checks: dict[str, PathCheck] = field(default_factory=dict)
+    crossovers: dict[str, int] = field(default_factory=dict)  # rows of a step
+
+    @classmethod
+    def load(cls, identity: str) -> "MachineRecord":
+        try:
+            stored = json.loads(_path().read_text())
+            if stored["identity"] == identity:
+                checks = {key: PathCheck(**fields) for key, fields in stored["checks"].items()}
+                return cls(identity, checks, {key: int(rows) for key, rows in stored["crossovers"].items()})
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            pass
+        return cls(identity)
+
+    def save(self) -> None:
+        """The file appears whole or not at all; of two processes that save at once, one is forgotten."""
+        work: str | None = None
+        try:
+            descriptor, work = tempfile.mkstemp(prefix=".machine-", dir=cache_folder())
+            with os.fdopen(descriptor, "w") as file:
+                json.dump(asdict(self), file, indent=1)
+            os.replace(work, _path())
+        except OSError:
+            if work is not None:
+                Path(work).unlink(missing_ok=True)
+
+
+def _path() -> Path:
+    return cache_folder() / "machine.json"
