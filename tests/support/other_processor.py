@@ -88,7 +88,7 @@ def _halves() -> str:
     with np.errstate(invalid="ignore"):
         around = halves.view(np.float16).astype(np.float32).view(np.uint32)
     more = np.concatenate([around + np.uint32(step) for step in (0, 1, 0xFFF, 0x1000, 0x1001)]).view(np.float32)
-    more = np.concatenate([more, np.resize(np.float32(EDGES), LANES)])
+    more = np.concatenate([more, np.resize(np.array(EDGES, np.float32), LANES)])
     narrowed = np.empty(len(more), np.uint16)
     convert(halves, floats, more, narrowed)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
@@ -11,11 +12,12 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from fake_engine import FakeEngine
-from paged_chat.app.service import ChatService
+from paged_chat.app.service import ChatService, Result
 from paged_chat.app.store import Store, default_path
 from paged_chat.app.web.access import CLOSED_FOR_STRANGERS
 from paged_chat.app.web.panel import router
 from paged_chat.app.web.panel_source import BUSY_S, PoolSource
+from paged_chat.engine import Engine
 
 PATIENCE_S = 20.0
 
@@ -25,7 +27,7 @@ class CountingService(ChatService):
 
     num_asked = num_waiting = most_waiting = 0
 
-    def ask_engine(self, function: Callable) -> Future:
+    def ask_engine(self, function: Callable[[Engine], Result]) -> Future[Result]:
         self.num_asked += 1
         self.num_waiting += 1
         self.most_waiting = max(self.most_waiting, self.num_waiting)
@@ -33,7 +35,7 @@ class CountingService(ChatService):
         answer.add_done_callback(self._note_answer)
         return answer
 
-    def _note_answer(self, _: Future) -> None:
+    def _note_answer(self, _: Future[Any]) -> None:
         self.num_waiting -= 1
 
 
@@ -46,7 +48,8 @@ def fake() -> Iterator[FakeEngine]:
 
 @pytest.fixture
 def service(fake: FakeEngine) -> Iterator[CountingService]:
-    with Store(default_path()) as store, CountingService(store, fake.open) as service:
+    service: CountingService
+    with Store(default_path()) as store, CountingService(store, fake.open) as service:  # type: ignore[assignment]
         yield service
 
 
@@ -72,11 +75,11 @@ def test_all_who_watch_see_one_picture_and_ask_the_engine_once(service, fake):
         source = PoolSource(service)
         with source.watch() as one, source.watch() as two:
             await until(lambda: source.view is not None)
-            assert source.view.letters == "············"
+            assert letters(source) == "············"
             one.clear()
             two.clear()
             await asyncio.to_thread(ask, service, "the quick brown fox")
-            await until(lambda: source.view.letters == "ccc·········")  # two seconds later they have faded
+            await until(lambda: letters(source) == "ccc·········")  # two seconds later they have faded
             assert one.is_set()
             assert two.is_set()
         assert service.most_waiting == 1
@@ -115,7 +118,7 @@ def test_a_step_that_takes_long_is_waited_for_with_one_question(service, fake):
             assert service.num_asked <= num_asked + 1
             assert service.most_waiting == 1
             fake.go()
-            await until(lambda: source.view.num_cached > 0)
+            await until(lambda: source.view is not None and source.view.num_cached > 0)
 
     asyncio.run(watch())
 
@@ -139,18 +142,21 @@ def test_there_is_no_picture_without_an_engine_and_one_as_soon_as_it_has_loaded(
 # The line
 
 
+def letters(source: PoolSource) -> str:
+    return "" if source.view is None else source.view.letters
+
+
 def client_of(service: ChatService, users: dict[str, str] | None = None) -> TestClient:
     """A browser of an application whose login gave out these tokens; without users there are no accounts."""
     app = FastAPI(routes=[*router.routes])
     app.state.chat_service = service
     app.state.pool_source = PoolSource(service)
-    app.auth = users  # as Gradio's application has it
-    app.cookie_id = "here"
-    app.tokens = users or {}
+    for name, value in {"auth": users, "cookie_id": "here", "tokens": users or {}}.items():
+        setattr(app, name, value)  # as Gradio's application has it
     return TestClient(app)
 
 
-def block(line, block_id: int) -> dict:
+def block(line: Any, block_id: int) -> dict[str, Any]:
     """What the line says of a block, whatever else it tells meanwhile."""
     line.send_json({"kind": "block", "id": block_id})
     while (news := line.receive_json())["kind"] != "block":
