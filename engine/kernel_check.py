@@ -91,8 +91,8 @@ def _check_whole_steps(dtype: torch.dtype) -> Iterator[KernelCheck]:
         eos_token_ids=(),
         bos_token_id=None,
     )
-    paths: list[PathName] = ["packed step", *(["matrix tiles"] if fits_tiled(config, dtype) else [])]
-    for path in paths:
+    paths: tuple[PathName, ...] = ("packed step", "matrix tiles")
+    for path in paths[: 1 + fits_tiled(config, dtype)]:
         for bits in (4, 8):
             check = check_path(path, config, dtype, bits)
             yield KernelCheck(

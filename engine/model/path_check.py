@@ -90,12 +90,12 @@ def check_path(path: PathName, config: ModelConfig, dtype: torch.dtype, bits: in
         return PathCheck(path=path, shape=shape, tolerance=tolerance, fault=f"{type(error).__name__}: {first_line}")
     reference = Decoder(small, true_weights, choose_backend("reference", CPU), max(LENGTHS))
     expected, reference_ms = _run(reference, small, "reference", dtype if is_dense else torch.float32)
-    error = (result - expected).abs().max().item() / expected.abs().max().item()
+    difference = (result - expected).abs().max().item()
     return PathCheck(
         path=path,
         shape=shape,
         tolerance=tolerance,
-        relative_error=error,
+        relative_error=difference / expected.abs().max().item(),
         time_ms=time_ms,
         reference_ms=reference_ms,
     )
