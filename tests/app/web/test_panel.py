@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
-from starlette.testclient import TestClient
+from starlette.testclient import TestClient, WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
 
 from fake_engine import FakeEngine
@@ -59,6 +59,11 @@ def ask(service: ChatService, text: str, user: str = "") -> None:
     service.send(chat.id, text)
     for _ in service.watch(chat.id, until_idle=True):
         pass
+
+
+def letters(source: PoolSource) -> str:
+    """The picture; nothing where there is none."""
+    return "" if source.view is None else source.view.letters
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -142,21 +147,25 @@ def test_there_is_no_picture_without_an_engine_and_one_as_soon_as_it_has_loaded(
 # The line
 
 
-def letters(source: PoolSource) -> str:
-    return "" if source.view is None else source.view.letters
-
-
 def client_of(service: ChatService, users: dict[str, str] | None = None) -> TestClient:
     """A browser of an application whose login gave out these tokens; without users there are no accounts."""
-    app = FastAPI(routes=[*router.routes])
+    app = Application(routes=[*router.routes])
     app.state.chat_service = service
     app.state.pool_source = PoolSource(service)
-    for name, value in {"auth": users, "cookie_id": "here", "tokens": users or {}}.items():
-        setattr(app, name, value)  # as Gradio's application has it
+    app.auth = users
+    app.tokens = users or {}
     return TestClient(app)
 
 
-def block(line: Any, block_id: int) -> dict[str, Any]:
+class Application(FastAPI):
+    """With what Gradio's application has of a login."""
+
+    auth: Mapping[str, str] | None
+    cookie_id = "here"
+    tokens: Mapping[str, str]
+
+
+def block(line: WebSocketTestSession, block_id: int) -> dict[str, Any]:
     """What the line says of a block, whatever else it tells meanwhile."""
     line.send_json({"kind": "block", "id": block_id})
     while (news := line.receive_json())["kind"] != "block":
