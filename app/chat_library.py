@@ -96,7 +96,7 @@ class ChatLibrary:
         return self._stores.of(chat_id).version(chat_id)
 
     def rename(self, chat_id: str, title: str) -> Chat:
-        """From now on the chat keeps this title, whatever is said in it."""
+        """From now on the chat keeps this title, whatever is said in it; an empty one gives it its first line again."""
         return self.update_chat(chat_id, title=title)
 
     def update_chat(self, chat_id: str, **changes: Unpack[ChatChanges]) -> Chat:
@@ -156,7 +156,7 @@ class ChatLibrary:
         return chat
 
     def restore_message(self, chat_id: str, message_id: int) -> Chat:
-        chat = self._stores.of(chat_id).restore_message(message_id)
+        chat = self._stores.of(chat_id).restore_message(chat_id, message_id)
         self._tell(chat_id)
         return chat
 

@@ -111,7 +111,7 @@ def search(connection: Connection, query_text: str, *, user: str, limit: int) ->
     query = Query(query_text)
     if not query.words:
         return []
-    found = _limited(query, _titles(connection, query, user), limit)
+    found = _limited(query, _titles(connection, query, user), chat_table.checked_limit(limit))
     found += _limited(query, _messages(connection, query, user), limit - len(found))
     chats = {chat_id: chat_table.get(connection, chat_id) for chat_id in {row["chat_id"] for row in found}}
     hits = []

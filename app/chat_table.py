@@ -7,9 +7,10 @@ from collections.abc import Collection
 from sqlite3 import Connection
 from typing import Any, TypedDict
 
+from paged_chat.engine.errors import InvalidParameter
 from paged_chat.engine.request import SamplingParams
 
-from .chats import Chat
+from .chats import UNTITLED, Chat, own_title, title_from
 from .errors import ChatNotFound
 from .rows import (
     CHAT_COLUMNS,
@@ -22,10 +23,11 @@ from .rows import (
 )
 
 NOT_FOUND = "there is no such chat, or it was deleted; look at the list of chats"
+MAX_LIMIT = 2**31 - 1
 
 
 class ChatChanges(TypedDict, total=False):
-    """What `Store.update_chat` may change; a title given here is the person's own."""
+    """What `Store.update_chat` may change; a title is the person's own, an empty one the first line again."""
 
     title: str
     is_pinned: bool
@@ -56,13 +58,13 @@ def insert(
     values = {
         "id": chat_id,
         "user": user,
-        "title": text_to_db(title),
+        "title": text_to_db(own_title(title) or UNTITLED),
         "has_own_title": has_own_title,
         "is_pinned": is_pinned,
         "is_archived": is_archived,
         "tags": tags_to_db(tags),
         "system_prompt": None if system_prompt is None else text_to_db(system_prompt),
-        "model": model,
+        "model": None if model is None else text_to_db(model),
         "sampling": sampling_to_db(sampling),
         "created_at": created_at,
         "updated_at": updated_at,
@@ -99,9 +101,16 @@ def list_chats(
     rows = connection.execute(
         f"SELECT {CHAT_COLUMNS} FROM chats WHERE {' AND '.join(conditions)} "
         "ORDER BY is_pinned DESC, updated_at DESC, number DESC LIMIT ?",
-        [*values, -1 if limit is None else limit],
+        [*values, -1 if limit is None else checked_limit(limit)],
     )
     return list(map(chat_from, rows))
+
+
+def checked_limit(limit: int) -> int:
+    """Raises InvalidParameter for a number of results that makes no sense."""
+    if not 0 <= limit <= MAX_LIMIT:
+        raise InvalidParameter(f"the limit must be a whole number from 0 to {MAX_LIMIT}, not {limit}")
+    return limit
 
 
 def list_tags(connection: Connection, user: str) -> list[str]:
@@ -116,14 +125,27 @@ def update(connection: Connection, chat_id: str, changes: ChatChanges) -> None:
     assert changes.keys() <= ChatChanges.__annotations__.keys(), f"no such changes: {sorted(changes)}"
     values: dict[str, Any] = dict(changes)
     if "title" in changes:
-        values |= {"title": text_to_db(changes["title"]), "has_own_title": True}
+        title = own_title(changes["title"])
+        values["title"] = text_to_db(title) if title else _first_line(connection, chat_id)
+        values["has_own_title"] = bool(title)
     if "tags" in changes:
         values["tags"] = tags_to_db(changes["tags"])
-    if changes.get("system_prompt") is not None:
-        values["system_prompt"] = text_to_db(values["system_prompt"])
+    for name in ("system_prompt", "model"):
+        if values.get(name) is not None:
+            values[name] = text_to_db(values[name])
     if "sampling" in changes:
         values["sampling"] = sampling_to_db(changes["sampling"])
     touch(connection, chat_id, **values)
+
+
+def _first_line(connection: Connection, chat_id: str) -> str:
+    """The title of a chat that has none of its own."""
+    first = connection.execute(
+        "SELECT text FROM messages WHERE chat_id = ? AND parent_id IS NULL AND role = 'user' AND deleted_by IS NULL "
+        "ORDER BY id DESC LIMIT 1",
+        (chat_id,),
+    ).fetchone()
+    return UNTITLED if first is None else title_from(first["text"])
 
 
 def touch(connection: Connection, chat_id: str, **values: Any) -> None:

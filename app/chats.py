@@ -23,6 +23,7 @@ FIRST_TEMPORARY_MESSAGE_ID = 2**52
 
 UNTITLED = "New chat"
 MAX_TITLE_LENGTH = 60
+MAX_OWN_TITLE_LENGTH = 300
 
 
 def title_from(text: str) -> str:
@@ -37,13 +38,19 @@ def title_from(text: str) -> str:
     return (words if len(words) > MAX_TITLE_LENGTH // 2 else cut).rstrip() + "…"
 
 
+def own_title(text: str) -> str:
+    """A title that a person or a file gives, as it is kept: one line, no longer than a list can show."""
+    title = " ".join(text.split())
+    return title if len(title) <= MAX_OWN_TITLE_LENGTH else title[: MAX_OWN_TITLE_LENGTH - 1].rstrip() + "…"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chat:
     """What is known about a chat beside its messages; `version` counts every change to the chat or its messages.
 
     user: whose chat it is; "" is the one person of a machine without accounts.
     has_own_title: the person named it, so the first line of a message no longer does.
-    model: None is the default model.
+    model: the one that the person wants here; None is whatever answers. See `ModelNotice` for when it isn't loaded.
     active_leaf_id: the last message of the path that is shown; None while the chat is empty.
     """
 

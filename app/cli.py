@@ -5,6 +5,7 @@ import importlib.util
 import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,17 +79,30 @@ def options(
 ) -> None:
     """Local chat that never computes the same prefix twice."""
     if home is not None:
-        os.environ["PAGED_CHAT_HOME"] = str(home.expanduser().resolve())
+        os.environ["PAGED_CHAT_HOME"] = os.path.realpath(os.path.expanduser(home))
 
 
 def main() -> None:
     """Runs one command; exits with 0, 1 (an error said in one sentence), 2 (usage) or 130 (Ctrl-C)."""
     from paged_chat.engine.errors import PagedChatError
 
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that has no letter for something shows a question mark.
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
     try:
         app(prog_name="paged-chat")
     except PagedChatError as error:
-        typer.secho(f"Error: {error}", fg="red", err=True)
+        _show_error(str(error))
+        sys.exit(EXIT_ERROR)
+    except OSError as error:
+        if error.filename is not None:  # no stream
+            raise
+        _show_error(f"the output can't be written: {error.strerror}")
         sys.exit(EXIT_ERROR)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _show_error(text: str) -> None:
+    typer.secho(f"Error: {text}", fg="red", err=True)

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from paged_chat.engine.errors import InvalidParameter
+
 from .errors import DiskFull, StoreBusy, StoreDamaged, StoreTooNew, StoreUnavailable
 
 # The number of the last function in migrations.py, and the name under which a database keeps those that it has had.
@@ -98,7 +100,13 @@ def errors_in_words(path: StorePath) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreUnavailable(f"the chats in {path} can't be reached: {error.strerror or error}") from error
+        raise StoreUnavailable(
+            f"the chats in {path} can't be reached: {error.strerror or error}; give another folder with --home"
+        ) from error
+    except UnicodeEncodeError as error:  # what people write is mended before it is kept; names and ids aren't
+        raise InvalidParameter(f"{error.object!a:.60} isn't text: it has half a character in it") from error
+    except OverflowError as error:
+        raise InvalidParameter(f"a number is larger than the database can hold ({error})") from error
     except sqlite3.DatabaseError as error:
         primary_code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         if primary_code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

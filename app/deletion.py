@@ -52,10 +52,15 @@ def delete_message(connection: Connection, message_id: int, *, by: str) -> Chat:
     return chat_table.get(connection, chat.id)
 
 
-def restore_message(connection: Connection, message_id: int) -> Chat:
-    """Undoes `delete_message`, what was shown too; raises MessageNotFound where it is gone or its parent is deleted."""
+def restore_message(connection: Connection, chat_id: str, message_id: int) -> Chat:
+    """Undoes `delete_message`, what was shown too.
+
+    Raises ChatNotFound, and MessageNotFound where it is gone, its parent is deleted, or it is another chat's.
+    """
+    chat = chat_table.get(connection, chat_id)
     row = connection.execute(
-        "SELECT chat_id, parent_id, active_leaf_before FROM messages WHERE id = ? AND deleted_with = id", (message_id,)
+        "SELECT parent_id, active_leaf_before FROM messages WHERE id = ? AND chat_id = ? AND deleted_with = id",
+        (message_id, chat_id),
     ).fetchone()
     if row is None:
         raise MessageNotFound(CANNOT_RESTORE)
@@ -65,9 +70,8 @@ def restore_message(connection: Connection, message_id: int) -> Chat:
         "UPDATE messages SET deleted_by = NULL, deleted_with = NULL, active_leaf_before = NULL WHERE deleted_with = ?",
         (message_id,),
     )
-    chat = chat_table.get(connection, row["chat_id"])
-    chat_table.touch(connection, chat.id, active_leaf_id=row["active_leaf_before"] or chat.active_leaf_id)
-    return chat_table.get(connection, chat.id)
+    chat_table.touch(connection, chat_id, active_leaf_id=row["active_leaf_before"] or chat.active_leaf_id)
+    return chat_table.get(connection, chat_id)
 
 
 def purge(connection: Connection, *, of: str) -> None:

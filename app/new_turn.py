@@ -12,6 +12,7 @@ from .chats import Message, MessageTree, NewReply
 from .errors import MessageNotFound, ReplyRunning
 
 NUM_SEED_BYTES = 6
+NUM_SEEDS = 2**63
 
 
 def find(tree: MessageTree, message_id: int) -> Message:
@@ -52,12 +53,17 @@ def question_of(tree: MessageTree, message_id: int) -> int:
 
 
 def request_params(sampling: SamplingParams, n: int, num_siblings: int) -> SamplingParams:
-    """Of `n` replies that come beside others: a chosen seed gives the same first reply again, and then new ones."""
+    """Of `n` replies that come beside others: a chosen seed gives the same first reply again, and then new ones.
+
+    Raises InvalidParameter for an `n` that no request can have.
+    """
+    params = replace(sampling, n=n)
     if sampling.seed is None:
         seed = int.from_bytes(os.urandom(NUM_SEED_BYTES), "little")
     else:
-        seed = sampling.seed + num_siblings
-    return replace(sampling, n=n, seed=seed)
+        # Reply i draws with seed + i; behind the last seed comes the first.
+        seed = (sampling.seed + num_siblings) % (NUM_SEEDS + 1 - n)
+    return replace(params, seed=seed)
 
 
 def new_replies(model: str, params: SamplingParams) -> list[NewReply]:

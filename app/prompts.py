@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from .chats import Chat, Message
 from .engine_host import LoadedEngine
+from .model_notice import model_notice
 from .send_plan import SendPlan
 from .transcript import ContextPlan
 
@@ -39,4 +40,5 @@ def look_up(loaded: LoadedEngine, chat: Chat, context: ContextPlan) -> SendPlan:
         left_out_ids=context.left_out_ids,
         num_left_out_turns=context.num_left_out_turns,
         divergence=context.divergence,
+        model_notice=model_notice(chat, loaded.model),
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from sqlite3 import Connection
 from threading import Lock
 
 from .database import connect, errors_in_words
+from .database_file import DatabaseFile
 from .errors import StoreUnavailable
 
 MAX_IDLE = 8
@@ -17,8 +17,9 @@ MAX_IDLE = 8
 class Readers:
     """Hands out connections that see the database as it was when the reading began, whatever is written meanwhile."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+        self._path = file.path
         self._lock = Lock()
         self._idle: list[Connection] = []
         self._is_closed = False
@@ -27,6 +28,7 @@ class Readers:
     def snapshot(self) -> Iterator[Connection]:
         """A connection for one reading; raises StoreBusy, StoreDamaged or StoreUnavailable."""
         with errors_in_words(self._path):
+            self._file.check()
             connection = self._take()
             try:
                 connection.execute("BEGIN")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .divergence import Divergence
+from .model_notice import ModelNotice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +17,7 @@ class SendPlan:
     left_out_ids: the messages that don't fit, oldest first; screens show them greyed.
     num_left_out_turns: how many questions are among them.
     divergence: where and why the prompt parts from what the engine was sent before; None if it goes on from it.
+    model_notice: which model answers where the chat names another one; None where it is the chat's.
     """
 
     num_prompt_tokens: int
@@ -25,6 +27,7 @@ class SendPlan:
     left_out_ids: tuple[int, ...] = ()
     num_left_out_turns: int = 0
     divergence: Divergence | None = None
+    model_notice: ModelNotice | None = None
 
     @property
     def num_computed_tokens(self) -> int:
@@ -42,6 +45,8 @@ class SendPlan:
         if self.num_left_out_turns:
             verb = "is" if self.num_left_out_turns == 1 else "are"
             words += f"; {_counted(self.num_left_out_turns, 'old turn')} {verb} left out"
+        if self.model_notice is not None:
+            words += f"; {self.model_notice}"
         return words
 
 

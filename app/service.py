@@ -22,6 +22,7 @@ from .chats import Chat, Message, MessageTree, Turn
 from .engine_host import EngineHost, OpenEngine, ServedEngine
 from .errors import EmptyMessage, EngineUnavailable, ReplyRunning
 from .imports import import_engine
+from .model_notice import ModelNotice, model_notice
 from .new_turn import find, find_whole, new_replies, parent_of_edit, path_to, question_of, request_params
 from .prompts import check_fits, check_room, preview
 from .reply_desk import ReplyDesk
@@ -193,7 +194,9 @@ class ChatService(ChatLibrary):
         """
         with self._sending:
             chat, tree = self.chat(chat_id), self.tree(chat_id)
-            return self._begin(chat, tree, question_of(tree, message_id), None, n or 1, sampling or chat.sampling)
+            return self._begin(
+                chat, tree, question_of(tree, message_id), None, 1 if n is None else n, sampling or chat.sampling
+            )
 
     def continue_reply(self, chat_id: str, message_id: int) -> Message:
         """Goes on in the same message, where it was stopped, failed, or had reached its longest length.
@@ -273,8 +276,12 @@ class ChatService(ChatLibrary):
     def engine_status(self) -> EngineStatus:
         return self._host.status
 
+    def model_notice(self, chat_id: str) -> ModelNotice | None:
+        """That another model answers in this chat than the one that it names; None where it is that one, or none."""
+        return model_notice(self.chat(chat_id), self._host.config.model)
+
     def switch_model(self, model: str, *, force: bool = False) -> None:
-        """Closes the engine and loads another model, in the background; chats keep the model they name.
+        """Closes the engine and loads another model for all chats, in the background; they keep what they name.
 
         Also loads the same model again after it failed. Raises InvalidParameter for an empty name, and ReplyRunning
         while replies are being written, unless `force` stops them.
@@ -316,7 +323,7 @@ class ChatService(ChatLibrary):
         self._check_usable()
         if self._host.loaded.done():
             check_fits(self._host.loaded.result(), chat, text, sampling.max_tokens)
-        return self._begin(chat, tree, parent_id, text, n or sampling.n, sampling)
+        return self._begin(chat, tree, parent_id, text, sampling.n if n is None else n, sampling)
 
     def _begin(
         self, chat: Chat, tree: MessageTree, parent_id: int | None, text: str | None, n: int, sampling: SamplingParams

@@ -54,7 +54,7 @@ class Store:
         self.path = path
         self._id = new_writer_id()
         self._writer = Writer(path)
-        self._readers = None if path == IN_MEMORY else Readers(path)
+        self._readers = None if path == IN_MEMORY else Readers(self._writer.file)
         if path == IN_MEMORY:
             self._write(message_table.number_as_temporary)
 
@@ -242,9 +242,9 @@ class Store:
         """Deletes a message and what hangs below it, to be brought back until close; raises MessageNotFound."""
         return self._write(lambda db: deletion.delete_message(db, message_id, by=self._id))
 
-    def restore_message(self, message_id: int) -> Chat:
-        """Undoes `delete_message`; raises MessageNotFound."""
-        return self._write(lambda db: deletion.restore_message(db, message_id))
+    def restore_message(self, chat_id: str, message_id: int) -> Chat:
+        """Undoes `delete_message`; raises ChatNotFound, MessageNotFound."""
+        return self._write(lambda db: deletion.restore_message(db, chat_id, message_id))
 
     # Whole chats
 

@@ -168,10 +168,12 @@ class Transcript:
     def _chat_message(self, message: Message) -> ChatMessage:
         if message.role == "user":
             return ChatMessage("user", message.text)
-        has_stop_texts = message.sampling is not None and bool(message.sampling.stop)
-        return ChatMessage("assistant", message.text, self._own_ids(message.text, message.token_ids, has_stop_texts))
+        stop_texts = () if message.sampling is None else tuple(message.sampling.stop)
+        return ChatMessage("assistant", message.text, self._own_ids(message.text, message.token_ids, stop_texts))
 
-    def _read_back(self, text: str, token_ids: tuple[int, ...] | None, has_stop_texts: bool) -> tuple[int, ...] | None:
+    def _read_back(
+        self, text: str, token_ids: tuple[int, ...] | None, stop_texts: tuple[str, ...]
+    ) -> tuple[int, ...] | None:
         """The ids to send a reply as; None where its text is to be encoded."""
         if not text:
             return ()  # nothing was said, and nobody has read an end token
@@ -180,11 +182,26 @@ class Transcript:
         read, words = self._model.decode(token_ids), _words(text)
         if not words:
             is_own = read == text  # ids that another vocabulary has leave no trace either
-        elif has_stop_texts:
-            is_own = _words(read).startswith(words)  # the stop text is in the ids
         else:
-            is_own = _words(read) == words
+            is_own = _words(read) == words or self._ends_with_stop_text(words, token_ids, stop_texts)
         return token_ids if is_own else None
+
+    def _ends_with_stop_text(self, words: str, token_ids: tuple[int, ...], stop_texts: tuple[str, ...]) -> bool:
+        """Whether what the ids say beyond the shown words is a stop text, or as much of one as had come.
+
+        Of more than that nobody would see that the model reads it, and an imported chat may have any ids.
+        """
+        if not stop_texts:
+            return False
+        read, before_last = _words(self._model.decode(token_ids)), _words(self._model.decode(token_ids[:-1]))
+        for stop_words in map(_words, stop_texts):
+            whole = words + stop_words
+            if read.startswith(words) and whole.startswith(read):
+                return True
+            # The token that completes it may hold more than its end.
+            if read.startswith(whole) and len(before_last) < len(whole):
+                return True
+        return False
 
     def _resumable(self, reply: ChatMessage) -> list[int]:
         """The ids of a reply after which it goes on."""

@@ -8,6 +8,7 @@ from sqlite3 import Connection
 from typing import TypeVar
 
 from .database import StorePath, errors_in_words, open_database, write_transaction
+from .database_file import DatabaseFile
 from .errors import StoreUnavailable
 
 Result = TypeVar("Result")
@@ -23,6 +24,7 @@ class Writer:
         """Opens, makes or migrates the database; raises what `open_database` raises."""
         self._path = path
         self._connection = open_database(path)
+        self.file = DatabaseFile(path)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="chats-writer")
 
     def run(self, write: Callable[[Connection], Result]) -> Result:
@@ -42,5 +44,7 @@ class Writer:
         self._connection.close()
 
     def _transaction(self, write: Callable[[Connection], Result]) -> Result:
-        with errors_in_words(self._path), write_transaction(self._connection):
-            return write(self._connection)
+        with errors_in_words(self._path):
+            self.file.check()
+            with write_transaction(self._connection):
+                return write(self._connection)

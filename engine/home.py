@@ -14,8 +14,9 @@ def home() -> Path:
     One that can't be made is reported by whoever has to write there: much works without.
     """
     chosen = os.environ.get("PAGED_CHAT_HOME")
-    folder = Path(chosen).expanduser() if chosen else Path(platformdirs.user_data_dir("paged-chat", appauthor=False))
-    return _made(folder)
+    # pathlib's `expanduser` raises where ~name is nobody.
+    path = os.path.expanduser(chosen) if chosen else platformdirs.user_data_dir("paged-chat", appauthor=False)
+    return _made(Path(path))
 
 
 def models_folder() -> Path:

@@ -1,6 +1,5 @@
 """What goes into the engine and what comes out: sampling parameters, token deltas, finished outputs."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
@@ -11,6 +10,7 @@ Item = TypeVar("Item")
 FinishReason = Literal["stop", "length", "abort", "error"]
 MAX_TOP_LOGPROBS = 64
 MAX_SAMPLES = 256
+MAX_SHOWN_DIGITS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +141,19 @@ def _listed(name: str, values: Sequence[Item]) -> tuple[Item, ...]:
 
 
 def _real(name: str, value: float, least: float, most: float, open_below: bool = False) -> None:
-    ok = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not ok or not (least < value if open_below else least <= value) or value > most:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # Not a number in the sense of NaN is in no range either.
+    if not is_number or not (least < value if open_below else least <= value) or not value <= most:
         bound = f"above {least}" if open_below else f"at least {least}"
-        raise InvalidParameter(f"{name} must be {bound} and at most {most}, not {value!r}")
+        raise InvalidParameter(f"{name} must be {bound} and at most {most}, not {_shown(value)}")
 
 
 def _whole(name: str, value: int, least: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InvalidParameter(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+        raise InvalidParameter(f"{name} must be a whole number from {least} to {most}, not {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and abs(value) > 10**MAX_SHOWN_DIGITS:  # beyond 4,300 digits Python refuses to write it
+        return f"one of more than {MAX_SHOWN_DIGITS} digits"
+    return repr(value)

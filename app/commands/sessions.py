@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ import typer
 
 from .. import porting
 from ..chats import Chat, MessageTree
-from ..errors import ChatNotFound
+from ..errors import ChatNotFound, ExportRefused, ImportRefused
 from ..porting.chat_record import chat_fields, chat_record
 from ..porting.new_file import new_file, refuse_existing
 from ..store import Store, default_path
@@ -118,7 +119,7 @@ def export(
     chosen = format or ("markdown" if output.suffix.lower() in (".md", ".markdown") else "json")
     with _store() as store:
         found = store.chats(user=user, archived=None) if all_chats else _find(store, chats or (), user)
-        if output.is_dir():
+        if os.path.isdir(output):  # where its name is too long, pathlib's raises
             paths = [output / f"{chat_text.file_stem(chat)}{SUFFIXES[chosen]}" for chat in found]
             if not force:
                 for path in paths:
@@ -218,6 +219,8 @@ def _with_trees(store: Store, chats: Sequence[Chat], only_shown: bool) -> Iterat
 
 
 def _read_standard_input() -> porting.ReadChats:
+    if sys.stdin is None:
+        raise ImportRefused("standard input is closed: give a file instead of -")
     assert isinstance(sys.stdin.buffer, BufferedReader), "Python opens it so"
     return porting.read_stream(sys.stdin.buffer, "standard input")
 
@@ -225,6 +228,8 @@ def _read_standard_input() -> porting.ReadChats:
 @contextmanager
 def _standard_output() -> Iterator[TextIO]:
     """Standard output as UTF-8 with line ends as they are, whatever the terminal's settings."""
+    if sys.stdout is None:
+        raise ExportRefused("standard output is closed: give a file with --output")
     out = TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="")
     try:
         yield out
@@ -233,4 +238,6 @@ def _standard_output() -> Iterator[TextIO]:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    """One line; where the terminal has another encoding, of ASCII alone."""
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    return json.dumps(value, ensure_ascii=not encoding.lower().startswith("utf"))

@@ -14,6 +14,7 @@ from ..imported_chat import ImportedChat, ImportedMessage
 from .fields import Fields
 
 VERSION = 1  # goes up when a reader of the old one would miss something
+MAX_TOKENS = 2**40  # of one reply; the database sums those of millions in 64 bits
 
 
 def chat_record(chat: Chat, tree: MessageTree) -> dict[str, Any]:
@@ -128,15 +129,15 @@ def _sampling_from(fields: Fields) -> SamplingParams:
         fields.flag("ignore_eos")
     try:
         return SamplingParams(**given)
-    except (InvalidParameter, OverflowError) as error:  # a whole number that no float holds overflows
+    except InvalidParameter as error:
         fields.refuse(None, f"can't be used: {error}")
 
 
 def _cost_from(fields: Fields) -> ReplyCost:
     cost = ReplyCost(
-        num_cached_tokens=fields.whole("num_cached_tokens"),
-        num_computed_tokens=fields.whole("num_computed_tokens"),
-        num_generated_tokens=fields.whole("num_generated_tokens"),
+        num_cached_tokens=fields.whole("num_cached_tokens", MAX_TOKENS),
+        num_computed_tokens=fields.whole("num_computed_tokens", MAX_TOKENS),
+        num_generated_tokens=fields.whole("num_generated_tokens", MAX_TOKENS),
         ttft_ms=fields.optional("ttft_ms", fields.real),
         tokens_per_s=fields.optional("tokens_per_s", fields.real),
     )

@@ -18,7 +18,7 @@ from paged_chat.engine.request import FinishReason
 from ..chats import MessageRole, title_from
 from ..imported_chat import ImportedChat, ImportedMessage
 from .content_parts import parts_text
-from .fields import Fields, shown
+from .fields import Fields, is_shown_everywhere, shown
 
 # The content types that are left out, and as what they are counted.
 LEFT_OUT_TYPES = {
@@ -198,6 +198,9 @@ def _in_order(mapping: Fields) -> Iterator[tuple[str, str | None, Fields]]:
 def _moment(fields: Fields, name: str) -> datetime:
     seconds = fields.real(name)
     try:
-        return datetime.fromtimestamp(seconds, UTC)
+        moment = datetime.fromtimestamp(seconds, UTC)
+        if not is_shown_everywhere(moment):
+            raise OverflowError
+        return moment
     except (ValueError, OverflowError, OSError):
         fields.refuse(name, f"must be seconds since 1970, not {shown(seconds)}")

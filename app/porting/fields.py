@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, TypeVar
 
 from ..errors import ImportRefused
@@ -18,6 +18,9 @@ MAX_SHOWN_CHARS = 60
 PLAIN_NAME = re.compile(rf"[\w\-\[\]]{{1,{MAX_SHOWN_CHARS}}}", re.ASCII)
 MAX_WHOLE = 2**63 - 1  # what SQLite keeps
 MAX_TOKEN_ID = 2**31 - 1
+FIRST_MOMENT = datetime.min.replace(tzinfo=UTC) + timedelta(days=1)
+LAST_MOMENT = datetime.max.replace(tzinfo=UTC) - timedelta(days=1)
+CONTROLS = re.compile("[\x7f-\x9f]")  # those that JSON writes as they are, and terminals obey
 
 
 class Fields:
@@ -59,11 +62,11 @@ class Fields:
     def flag(self, name: str) -> bool:
         return self._of_type(name, bool, "true or false")
 
-    def whole(self, name: str) -> int:
+    def whole(self, name: str, most: int = MAX_WHOLE) -> int:
         """A whole number, not negative."""
         value = self.raw(name)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_WHOLE:
-            self.refuse(name, f"must be a whole number from 0 to {MAX_WHOLE}, not {shown(value)}")
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+            self.refuse(name, f"must be a whole number from 0 to {most}, not {shown(value)}")
         return value
 
     def real(self, name: str) -> float:
@@ -116,7 +119,10 @@ class Fields:
             moment = datetime.fromisoformat(text)
             if moment.tzinfo is None:
                 self.refuse(name, f"must have a time zone: {shown(text)}")
-            return moment.astimezone(UTC)
+            moment = moment.astimezone(UTC)
+            if not is_shown_everywhere(moment):
+                raise OverflowError
+            return moment
         except (ValueError, OverflowError):
             self.refuse(name, f"must be a time such as 2026-11-29T08:30:00Z, not {shown(text)}")
 
@@ -150,6 +156,11 @@ class Fields:
         return f"{self.place}.{name}" if self.place else name
 
 
+def is_shown_everywhere(moment: datetime) -> bool:
+    """Whether a moment has a date in every time zone: those of the first and the last day that Python knows don't."""
+    return FIRST_MOMENT <= moment <= LAST_MOMENT
+
+
 def shown(value: object) -> str:
     """A value as JSON, cut where it is long."""
     if isinstance(value, dict):
@@ -159,6 +170,7 @@ def shown(value: object) -> str:
     if isinstance(value, str):
         value = value[:MAX_SHOWN_CHARS]
     text = json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
+    text = CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"
 
 

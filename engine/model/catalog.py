@@ -3,6 +3,7 @@
 Free of torch, so that the `models` command answers at once.
 """
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +99,14 @@ def model_path(model: str) -> Path:
     return _here(model).path
 
 
+def is_same_model(one: str, other: str) -> bool:
+    """Whether two names mean one model: a catalogue's model has several, and a path can be written in several ways."""
+    entry = _entry(one)
+    if entry is not None:
+        return entry is _entry(other)
+    return one == other or _written_out(one) == _written_out(other)
+
+
 def list_models() -> list[ListedModel]:
     """The catalogue, then the models of the hub's cache that can be chosen by their id."""
     listed = [
@@ -151,15 +160,20 @@ def _entry(model: str) -> CatalogEntry | None:
     return next((entry for entry in CATALOG if wanted == entry.name or wanted in entry.aliases), None)
 
 
+def _written_out(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))
+
+
 def _local(model: str) -> ModelSource | None:
-    path = Path(model).expanduser()
-    if path.is_dir():
+    # Those of os.path take what no path can be, such as ~nobody or 300 characters, for a name that isn't there.
+    path = Path(os.path.expanduser(model))
+    if os.path.isdir(path):
         files = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
         if len(files) > 1:
             names = ", ".join(file.name for file in files[:8])
             raise ModelNotFound(f"{path} holds {len(files)} .gguf files; give the path of one of them: {names}")
         return ModelSource(model, "gguf", files[0]) if files else ModelSource(model, "folder", path)
-    if path.is_file():
+    if os.path.isfile(path):
         if path.suffix.lower() != ".gguf":
             raise ModelNotFound(
                 f"{path} is neither a folder in Hugging Face layout nor a .gguf file; give the folder that holds "

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from paged_chat.app.chats import Message, MessageTree, title_from
+from paged_chat.app.chats import Message, MessageTree, own_title, title_from
 
 #  1 ─ 2 ─ 3 ─ 4
 #   │   └─ 5 ─ 6     two ways to go on below 2, and two replies to 5
@@ -76,3 +76,17 @@ def test_a_tree_is_asked_by_id(tree):
 )
 def test_the_first_line_is_the_title(text, title):
     assert title_from(text) == title
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("  Lisbon\n\tin May ", "Lisbon in May"),
+        (" \n", ""),
+        ("x" * 300, "x" * 300),
+        ("x" * 1_000_000, "x" * 299 + "…"),
+        ("x" * 298 + " tail of it", "x" * 298 + "…"),
+    ],
+)
+def test_a_title_that_somebody_gives_is_one_line_that_a_list_can_show(text, title):
+    assert own_title(text) == title

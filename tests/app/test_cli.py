@@ -73,3 +73,9 @@ def test_a_fault_of_ours_keeps_its_traceback(scripted, monkeypatch):
     monkeypatch.setattr("sys.argv", ["paged-chat", "ask", "hello"])
     with pytest.raises(AssertionError, match="released a block nobody holds"):
         cli.main()
+
+
+def test_a_home_of_nobody_is_a_folder_of_that_name(run_cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_cli("--home", "~nobody-of-that-name/chats", "sessions", "list").code == 0
+    assert (tmp_path / "~nobody-of-that-name" / "chats" / "chats.db").exists()

@@ -114,11 +114,26 @@ def test_a_file_that_may_not_be_written_is_an_error_in_words(store):
         Store(store.path)
 
 
+@pytest.mark.parametrize("comes_instead", [True, False])
+def test_nothing_is_written_where_the_file_was_taken_away(store, home, comes_instead):
+    chat = store.create_chat(title="Here")
+    store.path.rename(home / "elsewhere.db")
+    if comes_instead:
+        store.path.write_bytes(b"")
+    for call in (lambda: store.create_chat(title="Lost"), lambda: store.chat(chat.id), store.chats):
+        with pytest.raises(StoreUnavailable, match=r"chats\.db was moved, deleted or replaced while it was open"):
+            call()
+    # Put back, it goes on.
+    (home / "elsewhere.db").rename(store.path)
+    store.create_chat(title="Kept")
+    assert [chat.title for chat in store.chats()] == ["Kept", "Here"]
+
+
 def test_a_folder_that_can_not_be_made_is_an_error_in_words(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StoreUnavailable, match="file isn't a folder: give another one with --home"):
         Store(tmp_path / "file" / "chats.db")
-    with pytest.raises(StoreUnavailable, match="can't be reached: Not a directory"):
+    with pytest.raises(StoreUnavailable, match="can't be reached: Not a directory; give another folder"):
         Store(tmp_path / "file" / "folder" / "chats.db")
     with pytest.raises(StoreUnavailable, match="can't be read or saved"):
         Store(tmp_path)

@@ -76,7 +76,7 @@ def test_bringing_a_message_back_restores_what_was_shown(store, chat):
     store.set_active_leaf(chat.id, deep.id)
     before = store.tree(chat.id)
     store.delete_message(first.id)
-    restored = store.restore_message(first.id)
+    restored = store.restore_message(chat.id, first.id)
     assert restored.active_leaf_id == deep.id
     assert list(store.tree(chat.id)) == list(before)
     assert [hit.message_id for hit in store.search("Two")] == [deep.parent_id]
@@ -87,7 +87,7 @@ def test_bringing_back_what_was_not_shown_moves_nothing(store, chat):
     second = retry(store, question, "One!")
     store.delete_message(first.id)
     assert store.chat(chat.id).active_leaf_id == second.id
-    assert store.restore_message(first.id).active_leaf_id == second.id
+    assert store.restore_message(chat.id, first.id).active_leaf_id == second.id
 
 
 def test_undoing_the_later_deletion_does_not_undo_the_earlier_one(store, chat):
@@ -96,10 +96,10 @@ def test_undoing_the_later_deletion_does_not_undo_the_earlier_one(store, chat):
     store.delete_message(first.id)
     store.delete_message(question.id)
     with pytest.raises(MessageNotFound):
-        store.restore_message(first.id)  # its parent is gone
-    store.restore_message(question.id)
+        store.restore_message(chat.id, first.id)  # its parent is gone
+    store.restore_message(chat.id, question.id)
     assert texts(store, chat.id) == ["One?", "One!"]
-    store.restore_message(first.id)
+    store.restore_message(chat.id, first.id)
     assert texts(store, chat.id) == ["One?", "1", "One!"]
 
 
@@ -110,9 +110,22 @@ def test_what_is_deleted_or_never_was_can_not_be_deleted(store, chat):
         with pytest.raises(MessageNotFound):
             store.delete_message(message_id)
     with pytest.raises(MessageNotFound, match="can't be brought back"):
-        store.restore_message(reply.id)  # it went with the question
+        store.restore_message(chat.id, reply.id)  # it went with the question
     with pytest.raises(MessageNotFound):
         store.add_turn(chat.id, reply.id, "And?", [])
+
+
+def test_a_message_is_brought_back_in_its_own_chat_alone(store, chat):
+    theirs = store.create_chat(user="somebody else")
+    question, _ = ask(store, theirs.id, "Theirs?", "Yes.")
+    store.delete_message(question.id)
+    with pytest.raises(MessageNotFound, match="can't be brought back"):
+        store.restore_message(chat.id, question.id)
+    assert texts(store, theirs.id) == []
+    with pytest.raises(ChatNotFound):
+        store.restore_message("nobody's", question.id)
+    store.restore_message(theirs.id, question.id)
+    assert texts(store, theirs.id) == ["Theirs?", "Yes."]
 
 
 def test_closing_the_store_removes_what_was_deleted(store, chat):
@@ -128,7 +141,7 @@ def test_closing_the_store_removes_what_was_deleted(store, chat):
     with pytest.raises(ChatNotFound, match="can't be brought back any more"):
         store.restore_chat(gone.id)
     with pytest.raises(MessageNotFound, match="can't be brought back any more"):
-        store.restore_message(branch.id)
+        store.restore_message(chat.id, branch.id)
     assert texts(store, chat.id) == [kept.text, "Yes."]
     store._write(lambda db: db.execute("INSERT INTO message_search (message_search) VALUES ('integrity-check')"))
 
@@ -142,7 +155,7 @@ def test_another_program_that_closes_takes_nobody_elses_undo(store, chat):
         pass
     assert store.restore_chat(doomed.id).title == "Doomed"
     assert texts(store, chat.id) == []
-    store.restore_message(ours.id)
+    store.restore_message(chat.id, ours.id)
     assert texts(store, chat.id) == ["Ours?", "Yes."]
 
 
@@ -153,7 +166,7 @@ def test_what_was_deleted_below_goes_with_what_is_removed_above(store, chat):
         other.delete_message(question.id)
     assert num_rows(store) == [1, 0]
     with pytest.raises(MessageNotFound, match="can't be brought back"):
-        store.restore_message(reply.id)
+        store.restore_message(chat.id, reply.id)
 
 
 def test_what_a_dead_process_deleted_is_removed_by_the_next_one_that_closes(store, chat, monkeypatch):

@@ -186,9 +186,9 @@ class StoreMachine(RuleBasedStateMachine):
         parent_is_there = top is not None and (top.parent is None or self.model.is_there(top.parent))
         if top is None or top.deleted_with != message_id or not parent_is_there or top.chat in self.model.deleted_chats:
             with pytest.raises((MessageNotFound, ChatNotFound)):
-                self.store.restore_message(message_id)
+                self.store.restore_message("nobody's" if top is None else top.chat, message_id)
             return
-        self.store.restore_message(message_id)
+        self.store.restore_message(top.chat, message_id)
         for message in self.model.messages.values():
             if message.deleted_with == message_id:
                 message.deleted_with = None

@@ -2,6 +2,7 @@
 
 import pytest
 
+from paged_chat.app.model_notice import ModelNotice
 from paged_chat.app.send_plan import SendPlan
 
 
@@ -24,3 +25,11 @@ def test_a_plan_in_words(num_blocks, num_computed, num_left_out, words):
     assert str(plan) == words
     assert plan.num_computed_tokens == num_computed
     assert plan.num_free_tokens == 8192 - plan.num_prompt_tokens
+
+
+def test_a_plan_says_when_another_model_answers():
+    notice = ModelNotice(named="qwen3-0.6b", answering="smollm2-135m")
+    plan = SendPlan(num_prompt_tokens=28, num_reused_tokens=16, num_reused_blocks=1, window=8192, model_notice=notice)
+    assert str(plan) == (
+        "reuses 1 block, computes 12 tokens; smollm2-135m answers, not qwen3-0.6b, which this chat names"
+    )

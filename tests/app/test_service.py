@@ -198,6 +198,27 @@ def test_more_replies_than_can_run_at_once_are_refused_and_nothing_is_stored(ser
     assert len(service.tree(chat.id)) == 0
 
 
+def test_no_reply_at_all_is_refused_and_nothing_is_stored(desk, service):
+    chat = service.create_chat()
+    for n in (0, -1):
+        with pytest.raises(InvalidParameter, match=f"n must be a whole number from 1 to 256, not {n}"):
+            service.send(chat.id, "Hello?", n=n)
+    assert len(service.tree(chat.id)) == 0
+
+
+def test_behind_the_last_seed_comes_the_first(desk, service):
+    last = SamplingParams(seed=2**63 - 1)
+    chat = service.create_chat(sampling=last)
+    [reply] = desk.ask(chat, "Hello?", "1")
+    desk.fake.enqueue("2")
+    [again] = service.retry(chat.id, reply.id).replies
+    desk.finish(chat)
+    desk.fake.enqueue("3", "4")
+    both = service.send(chat.id, "More?", n=2).replies
+    desk.finish(chat)
+    assert [message.sampling.seed for message in (reply, again, *both)] == [2**63 - 1, 0, 0, 1]
+
+
 def test_picking_a_sibling_shows_its_path_and_the_next_turn_goes_on_from_it(desk, service):
     chat = service.create_chat()
     ann, bob = desk.ask(chat, "A name?", "Ann", "Bob")

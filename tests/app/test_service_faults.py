@@ -16,6 +16,7 @@ from chat_desk import ChatDesk, events_of, next_update, until, updates_of
 from fake_engine import PATIENCE_S, FakeEngine
 from paged_chat.app.chat_events import ChatChanged
 from paged_chat.app.errors import EngineUnavailable, ReplyRunning
+from paged_chat.app.model_notice import ModelNotice
 from paged_chat.app.store import Store
 from paged_chat.engine.errors import ChatTemplateInvalid, ModelNotFound
 
@@ -160,6 +161,22 @@ def test_replies_of_another_model_are_read_anew_and_chats_keep_what_they_name(de
     assert service.chat(chat.id).model == "fake-1b"
     assert desk.fake.models[1].prompts() == ["<s>user:Lisbon</s>assistant:Sunny</s>user:And Porto?</s>assistant:"]
     assert second.cost.num_cached_tokens == 0
+
+
+def test_a_chat_whose_model_is_not_loaded_is_answered_by_the_other_and_says_so(desk, service):
+    chat = service.create_chat(model="other-3b")
+    notice = ModelNotice(named="other-3b", answering="fake-1b")
+    assert service.model_notice(chat.id) == notice
+    assert service.plan(chat.id, "Hello?").result(PATIENCE_S).model_notice == notice
+    desk.fake.enqueue("Hi")
+    service.send(chat.id, "Hello?")
+    events = desk.finish(chat)
+    assert {update.plan.model_notice for update in updates_of(events) if update.plan} == {notice}
+    service.switch_model(notice.named)
+    assert service.model_notice(chat.id) is None
+    [reply] = desk.ask(chat, "And now?", "Me")
+    assert (reply.model, service.plan(chat.id, "x").result(PATIENCE_S).model_notice) == ("other-3b", None)
+    assert service.model_notice(service.create_chat().id) is None
 
 
 # Faults in the middle of a reply

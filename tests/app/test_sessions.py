@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 from contextlib import closing
@@ -256,6 +257,12 @@ def test_an_export_to_where_nothing_can_be_written(run_cli, stored, tmp_path):
     )
 
 
+def test_an_export_to_a_name_that_no_file_can_have(run_cli, stored, tmp_path):
+    ended = run_cli("sessions", "export", "--all", "-o", str(tmp_path / ("a" * 300)))
+    assert ended.code == 1
+    assert ended.err.endswith("can't be written: File name too long\n")
+
+
 @pytest.mark.parametrize("arguments", [(), ("--all", "c0ffee")])
 def test_an_export_wants_chats_or_all(run_cli, arguments):
     ended = run_cli("sessions", "export", *arguments)
@@ -334,6 +341,52 @@ def test_what_somebody_wrote_moves_no_cursor(run_cli, tmp_path):
         assert "owned" in out
         assert not set(out) & {"\x1b", "\x07", "\x9b", "\r"}
     assert "hi\ttab\nline" in out
+
+
+def test_streams_that_are_closed_or_full_are_errors_in_words(stored, home):
+    def shell(command):
+        run = f"'{sys.executable}' -P -c 'from paged_chat.app.cli import main; main()' sessions"
+        ended = subprocess.run(["sh", "-c", f"{run} {command}"], capture_output=True, text=True, check=False)
+        assert "Traceback" not in ended.stderr
+        return ended.returncode, ended.stderr.strip()
+
+    assert shell("import - <&-") == (1, "Error: standard input is closed: give a file instead of -")
+    assert shell("export --all >&-") == (1, "Error: standard output is closed: give a file with --output")
+    assert shell("export --all >/dev/full") == (1, "Error: the output can't be written: No space left on device")
+
+
+def test_a_terminal_without_the_letters_shows_question_marks(home):
+    with closing(Store(default_path())) as store:
+        chat = store.create_chat(title="日本 é")
+    latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    command = [sys.executable, "-P", "-c", "from paged_chat.app.cli import main; main()", "sessions", "list"]
+    listed = subprocess.run(command, env=latin, capture_output=True, check=True).stdout.decode("latin-1")
+    assert listed.endswith("  ?? é\n")
+    as_json = subprocess.run([*command, "--json"], env=latin, capture_output=True, check=True).stdout
+    assert json.loads(as_json)["title"] == chat.title
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T12:00:00Z", "9999-12-31T12:00:00Z"])
+def test_a_time_that_is_no_date_in_some_zone_is_refused(run_cli, tmp_path, stored, time):
+    file = tmp_path / "chats.json"
+    run_cli("sessions", "export", stored[1].id, "-o", str(file))
+    chats = json.loads(file.read_text())
+    chats["chats"][0]["updated_at"] = time
+    file.write_text(json.dumps(chats))
+    ended = run_cli("sessions", "import", str(file))
+    assert ended.err.startswith("Error: chats.json: chats[0].updated_at must be a time such as")
+    assert len(all_chats()) == 2
+
+
+def test_figures_that_could_not_be_summed_are_refused(run_cli, tmp_path, stored):
+    file = tmp_path / "chats.json"
+    run_cli("sessions", "export", stored[0].id, "-o", str(file))
+    chats = json.loads(file.read_text())
+    chats["chats"][0]["messages"][1]["cost"]["num_cached_tokens"] = 2**62
+    file.write_text(json.dumps(chats))
+    ended = run_cli("sessions", "import", str(file))
+    assert f"cost.num_cached_tokens must be a whole number from 0 to {2**40}, not {2**62}" in ended.err
+    assert run_cli("sessions", "stats").code == 0
 
 
 def all_chats_ids():

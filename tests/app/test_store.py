@@ -11,6 +11,7 @@ from paged_chat.app.errors import ChatNotFound, ImportRefused, MessageNotFound
 from paged_chat.app.imported_chat import ImportedChat, ImportedMessage
 from paged_chat.app.store import Store
 from paged_chat.app.store_stats import StoreStats
+from paged_chat.engine.errors import InvalidParameter
 from paged_chat.engine.request import SamplingParams
 from turns import COST, SEEDED, ask, finish, retry
 
@@ -117,6 +118,55 @@ def test_an_update_changes_what_it_names(store):
     assert store.chat(chat.id) == changed
 
 
+def test_an_empty_title_gives_the_first_line_back(store):
+    chat = store.create_chat(title="Mine")
+    assert store.update_chat(chat.id, title=" \n").title == "New chat"
+    ask(store, chat.id, "Lisbon?\nIn May.")
+    assert store.chat(chat.id).title == "Lisbon?"
+    assert store.update_chat(chat.id, title="Mine").has_own_title
+    restored = store.update_chat(chat.id, title="")
+    assert (restored.title, restored.has_own_title) == ("Lisbon?", False)
+
+
+@pytest.mark.parametrize("limit", [-1, 2**31, 10**30])
+def test_a_limit_that_makes_no_sense_is_refused(store, limit):
+    store.create_chat()
+    for call in (store.chats, lambda limit: store.search("x", limit=limit)):
+        with pytest.raises(InvalidParameter, match="the limit must be a whole number from 0 to"):
+            call(limit=limit)
+    assert store.chats(limit=0) == []
+
+
+HALF = "\udcff"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.chat(HALF),
+        lambda store: store.create_chat(user=HALF),
+        lambda store: store.chats(user=HALF),
+        lambda store: store.tags(HALF),
+        lambda store: store.search("x", user=HALF),
+        lambda store: store.stats(HALF),
+        lambda store: store.delete_chat(HALF),
+        lambda store: store.message(10**30),
+        lambda store: store.delete_message(-(10**30)),
+    ],
+)
+def test_names_and_numbers_that_no_database_holds_are_refused_in_words(store, call):
+    """An argument of a command line that isn't UTF-8 comes as half a character."""
+    with pytest.raises(InvalidParameter, match=r"'\\udcff' isn't text: |a number is larger than the database can hold"):
+        call(store)
+    assert store.chats() == []
+
+
+def test_what_people_write_is_kept_whatever_it_is(store):
+    chat = store.create_chat(title=HALF, system_prompt=HALF, model=HALF, tags=[HALF])
+    assert (chat.title, chat.system_prompt, chat.model, chat.tags) == ("\ufffd", "\ufffd", "\ufffd", ("\ufffd",))
+    assert store.update_chat(chat.id, model=HALF + "b").model == "\ufffdb"
+
+
 def test_two_screens_that_change_one_chat_overwrite_nothing_of_each_other(store):
     """C2: what is sent is what the person changed, never a whole chat as a stale screen knew it."""
     chat = store.create_chat()
@@ -156,7 +206,7 @@ def test_every_change_to_a_chat_or_its_messages_counts_its_version_up(store):
     assert changed()
     store.delete_message(reply_id)
     assert changed()
-    store.restore_message(reply_id)
+    store.restore_message(chat.id, reply_id)
     assert changed()
     store.tree(chat.id)
     assert not changed()

@@ -147,6 +147,30 @@ def test_a_reply_that_a_stop_text_has_ended_keeps_it(transcript: Transcript) -> 
     assert plan.token_ids == prompt_of("user:one</s>assistant:aSTOP</s>user:two</s>assistant:")
 
 
+@pytest.mark.parametrize(
+    ("shown", "token_ids", "stop"),
+    [
+        ("a", "aSTOP", ("STOP",)),
+        ("a", "aSTO", ("STOP",)),  # cut while it waited for the rest
+        ("a", "a\n\n", ("\n\n",)),
+        ("a b", "a bEND", ("STOP", "END")),
+    ],
+)
+def test_a_stop_text_may_stand_behind_what_is_shown(
+    transcript: Transcript, shown: str, token_ids: str, stop: tuple[str, ...]
+) -> None:
+    path = Path().ask("one").reply(shown, spelled(token_ids), sampling=SamplingParams(stop=stop)).ask("two")
+    plan = transcript.encode(None, path.messages)
+    assert plan.token_ids == prompt_of(f"user:one</s>assistant:{token_ids}</s>user:two</s>assistant:")
+
+
+@pytest.mark.parametrize("token_ids", ["aSTOP and do as I say", "a and do as I say", "aSTOPSTOP", "aXSTOP"])
+def test_ids_that_say_more_than_is_shown_and_a_stop_text_are_not_sent(transcript: Transcript, token_ids: str) -> None:
+    path = Path().ask("one").reply("a", spelled(token_ids), sampling=SamplingParams(stop="STOP")).ask("two")
+    plan = transcript.encode(None, path.messages)
+    assert plan.token_ids == prompt_of("user:one</s>assistant:a</s>user:two</s>assistant:")
+
+
 def test_a_reply_whose_text_somebody_has_shortened_is_what_its_text_says(transcript: Transcript) -> None:
     path = Path().ask("one").reply("a", spelled("a bad word")).ask("two")
     plan = transcript.encode(None, path.messages)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paged_chat.app import drafts
-from paged_chat.app.chats import NewReply
+from paged_chat.app.chats import UNTITLED, NewReply, own_title
 from paged_chat.app.errors import CannotContinue, ChatNotFound, MessageNotFound, ReplyFinished
 from paged_chat.app.store import Store
 from paged_chat.engine.request import SamplingParams
@@ -133,7 +133,8 @@ def test_any_text_and_any_tokens_come_back(temporary_store, text, token_ids, see
         error=text,
     )
     assert temporary_store.message(reply.id) == reply
-    assert (chat.title, chat.system_prompt, turn.user_message.text, reply.text, reply.error) == (text,) * 5
+    assert (chat.system_prompt, turn.user_message.text, reply.text, reply.error) == (text,) * 4
+    assert chat.title == (own_title(text) or UNTITLED)
     assert (reply.token_ids, reply.sampling, reply.cost) == (token_ids, sampling, cost)
 
 

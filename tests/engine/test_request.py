@@ -11,7 +11,11 @@ from paged_chat.engine.errors import InvalidParameter
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
-        ("temperature", (0, 0.0, 1e-6, 1, 2.5, 100), (-0.1, -1, 100.1, math.nan, math.inf, "1", None, True)),
+        (
+            "temperature",
+            (0, 0.0, 1e-6, 1, 2.5, 100),
+            (-0.1, -1, 100.1, math.nan, math.inf, 10**400, -(10**9999), "1", None, True),
+        ),
         ("top_k", (0, 1, 50), (-1, 1.5, "5", None, True)),
         ("top_p", (1e-9, 0.5, 1, 1.0), (0, -0.1, 1.1, math.nan, "1", None)),
         ("min_p", (0, 0.5, 1.0), (-0.1, 1.1, math.nan, None)),
@@ -20,7 +24,7 @@ from paged_chat.engine.errors import InvalidParameter
         ("frequency_penalty", (-2, 0, 2.0), (-101, 101, math.nan, None)),
         ("max_tokens", (1, 10**6, None), (0, -1, 1.5, "5", True)),
         ("n", (1, 8), (0, -1, 1.5, 10**6, None, True)),
-        ("seed", (0, 7, 2**63 - 1, None), (-1, 2**63, 1.5, "7", True)),
+        ("seed", (0, 7, 2**63 - 1, None), (-1, 2**63, 10**9999, 1.5, "7", True)),
         ("stop", ("end", (), ("a", "b"), ["a"]), ("", ("a", ""), (5,), b"end", 5, None)),
         ("stop_token_ids", ((), (0, 5), [7]), ((-1,), (1.5,), ("a",), 5, None, "ab")),
         ("logprobs", (None, 0, 20), (-1, 1.5, 10**6, True)),

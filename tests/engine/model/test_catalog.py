@@ -14,7 +14,15 @@ import tiny_gguf
 from paged_chat.engine.errors import DownloadFailed, ModelNotFound
 from paged_chat.engine.home import prepared_folder
 from paged_chat.engine.model import catalog, hub
-from paged_chat.engine.model.catalog import ModelSource, list_models, model_path, pull_model, remove_model, resolve
+from paged_chat.engine.model.catalog import (
+    ModelSource,
+    is_same_model,
+    list_models,
+    model_path,
+    pull_model,
+    remove_model,
+    resolve,
+)
 
 CONTENT = b"GGUF and so on"
 
@@ -210,3 +218,26 @@ def test_the_catalogue_answers_without_torch():
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("smollm2-135m", "SmolLM2", True),
+        ("smollm2", "default", True),
+        ("smollm2-135m", "owner/smollm2-135m", False),
+        ("owner/name", "owner/name", True),
+        ("models/tiny", "./models/tiny/", True),
+        ("~/tiny.gguf", "~/other.gguf", False),
+        ("~nobody-of-that-name/tiny", "tiny", False),
+    ],
+)
+def test_two_names_of_one_model(one, other, same):
+    assert is_same_model(one, other) is same
+    assert is_same_model(other, one) is same
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/a/b", "a" * 5000, "a\0b/c/d"])
+def test_what_no_path_can_be_is_no_model(name):
+    with pytest.raises(ModelNotFound, match="there is no model"):
+        resolve(name)
