@@ -25,7 +25,7 @@ from .notices import show_error
 from .screens.chat_screen import ChatScreen
 
 if TYPE_CHECKING:
-    from paged_chat.app.service import ChatService
+    from paged_chat.app.service.chat_service import ChatService
 
 ERROR_FILE = "tui-error.log"
 

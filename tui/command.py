@@ -20,7 +20,7 @@ from paged_chat.app.commands.engine_options import (
 )
 
 if TYPE_CHECKING:
-    from paged_chat.app.service import ChatService
+    from paged_chat.app.service.chat_service import ChatService
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -41,13 +41,13 @@ def tui(
 
     @contextmanager
     def open_chats() -> Iterator[ChatService]:
-        from paged_chat.app.service import ChatService
-        from paged_chat.app.store import Store, default_path
+        from paged_chat.app.service.chat_service import ChatService
+        from paged_chat.app.store.store import Store, default_path
 
         with Store(default_path()) as store, ChatService(store, config=config) as service:
             yield service
 
-    from paged_chat.app.store import default_path
+    from paged_chat.app.store.store import default_path
 
     from .app import PagedChatTui
 

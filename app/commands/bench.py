@@ -10,9 +10,9 @@ import typer
 
 from paged_chat.engine.config import DEFAULT_MODEL, EngineConfig
 
-from ..bench_result import BenchResult, Metric, Round, metrics, num_equal_steps
-from ..replay import peak_rss_mib, replay
-from ..workload import load_workload
+from ..bench.bench_result import BenchResult, Metric, Round, metrics, num_equal_steps
+from ..bench.replay import peak_rss_mib, replay
+from ..bench.workload import load_workload
 from .engine_options import (
     DeviceOption,
     DtypeOption,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import typer
 
-from ..chat_search import SearchHit
 from ..chats import Chat, Message, MessageTree, ReplyCost
-from ..store_stats import StoreStats
+from ..store.chat_search import SearchHit
+from ..store.store_stats import StoreStats
 
 SHORT_ID_LENGTH = 8
 MAX_STEM_BYTES = 160  # a file's name holds 255

@@ -20,7 +20,7 @@ from ..chats import Chat, MessageTree
 from ..errors import ChatNotFound, ExportRefused, ImportRefused
 from ..porting.chat_record import chat_fields, chat_record
 from ..porting.new_file import new_file, refuse_existing
-from ..store import Store, default_path
+from ..store.store import Store, default_path
 from . import chat_text
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}

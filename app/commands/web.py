@@ -69,8 +69,8 @@ def web(
 
     # Once the options are known to be good: the page takes seconds to import. The model's turn comes after it.
     import_page()
-    from ..service import ChatService
-    from ..store import Store, default_path
+    from ..service.chat_service import ChatService
+    from ..store.store import Store, default_path
     from ..web.server import WebServer
 
     with Store(default_path()) as store, ChatService(store, config=config) as service:

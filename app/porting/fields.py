@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, TypeVar
 
 from ..errors import ImportRefused
-from ..rows import text_to_db
+from ..store.rows import text_to_db
 
 Value = TypeVar("Value")
 

@@ -8,7 +8,7 @@ from fastapi import Depends, HTTPException
 from starlette.requests import HTTPConnection
 
 from ..chats import Chat
-from ..service import ChatService
+from ..service.chat_service import ChatService
 
 NOT_LOGGED_IN = "log in first: load the page again"
 CLOSED_FOR_STRANGERS = 4401  # with what a WebSocket is closed for them

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from ..chat_events import ReplyUpdate
 from ..chats import Message
-from ..service import ChatService
+from ..service.chat_events import ReplyUpdate
+from ..service.chat_service import ChatService
 from .panel_strip import strip_view
 from .streaming_markdown import StreamingMarkdown
 from .views import MessageView, chat_entry, columns_of, message_view

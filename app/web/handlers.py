@@ -13,10 +13,10 @@ from paged_chat.engine.errors import PagedChatError
 from paged_chat.engine.model.catalog import list_models
 from paged_chat.engine.request import SamplingParams
 
-from ..chat_library import DEFAULT_SAMPLING
 from ..chats import Chat
 from ..errors import ReplyRunning
-from ..service import ChatService
+from ..service.chat_library import DEFAULT_SAMPLING
+from ..service.chat_service import ChatService
 
 Update = dict[str, Any]  # what gr.update gives
 

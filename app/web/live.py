@@ -18,9 +18,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from paged_chat.engine.errors import PagedChatError
 
-from ..chat_events import ChatChanged, ChatEvent, EngineStatus
 from ..errors import ChatNotFound
-from ..service import ChatService
+from ..service.chat_events import ChatChanged, ChatEvent, EngineStatus
+from ..service.chat_service import ChatService
 from .access import CLOSED_FOR_STRANGERS, NOT_LOGGED_IN, service_of, user_of
 from .chat_feed import ChatFeed, News
 from .views import chat_entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gradio as gr
 
-from ..service import ChatService
+from ..service.chat_service import ChatService
 from .page_assets import START
 from .settings import build_settings
 

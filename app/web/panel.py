@@ -13,8 +13,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from paged_chat.engine.errors import PagedChatError
 
-from ..block_note import BlockNote, read_block
-from ..service import ChatService
+from ..cache_view.block_note import BlockNote, read_block
+from ..service.chat_service import ChatService
 from .access import CLOSED_FOR_STRANGERS, NOT_LOGGED_IN, service_of, user_of
 from .panel_feed import News, PanelFeed
 from .panel_source import PoolSource

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any
 
-from ..block_view import LOOKS, LogLine, PoolView
+from ..cache_view.block_view import LOOKS, LogLine, PoolView
 
 MAX_LINES = 100  # of the log, in one piece of news
 _CHUNK = 256  # blocks; most chunks are as before, which is found out at once

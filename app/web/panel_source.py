@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from paged_chat.engine.errors import PagedChatError
 
-from ..block_view import LogLine, PoolFollower, PoolReading, PoolView, read_pool
-from ..service import ChatService
+from ..cache_view.block_view import LogLine, PoolFollower, PoolReading, PoolView, read_pool
+from ..service.chat_service import ChatService
 
 if TYPE_CHECKING:
     from paged_chat.engine import Engine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..block_strip import StripKind, strip_of
+from ..cache_view.block_strip import StripKind, strip_of
 from ..chats import ReplyCost
 
 

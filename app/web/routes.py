@@ -19,8 +19,8 @@ from paged_chat.engine.errors import PagedChatError
 from ..attachments import MAX_ATTACHMENT_BYTES, attachment_from_bytes
 from ..chats import Chat, Turn
 from ..errors import AttachmentRefused, ChatNotFound, MessageNotFound
-from ..send_plan import SendPlan
-from ..service import ChatService
+from ..service.chat_service import ChatService
+from ..service.send_plan import SendPlan
 from .access import DeletedChats, OwnChat, ServiceOf, User
 from .requests import ChatUpdate, NewChat, PlainText, Question, Retry
 from .views import hit_view

@@ -10,7 +10,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 from starlette.middleware import Middleware
 
-from ..service import ChatService
+from ..service.chat_service import ChatService
 from . import live, panel, routes, transfer_routes
 from .accounts import Accounts
 from .binding import is_loopback, names_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import gradio as gr
 
-from ..chat_library import DEFAULT_SAMPLING
-from ..service import ChatService
+from ..service.chat_library import DEFAULT_SAMPLING
+from ..service.chat_service import ChatService
 from .handlers import SamplingForm, SettingsHandlers
 
 MAX_REPLIES = 8

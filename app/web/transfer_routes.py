@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from ..chats import Chat
 from ..errors import ImportRefused
 from ..porting import read_stream, write_json, write_markdown
-from ..service import ChatService
+from ..service.chat_service import ChatService
 from .access import OwnChat, ServiceOf, User
 
 MAX_IMPORT_BYTES = 500_000_000

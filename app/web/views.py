@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from ..chat_search import SearchHit
 from ..chats import Chat, Message, MessageRole, MessageStatus, MessageTree, ReplyCost
+from ..store.chat_search import SearchHit
 from .markdown import render_question, render_reply
 from .panel_strip import StripView, strip_view
 

@@ -9,7 +9,7 @@ import pytest
 
 from paged_chat.app import cli
 from paged_chat.app.commands import ask, bench
-from paged_chat.app.store import Store, default_path
+from paged_chat.app.store.store import Store, default_path
 from paged_chat.engine.config import EngineConfig
 from scripted_engine import ScriptedEngine
 

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 from chat_page import BROWSER, FLAGS, ChatPage, context_of, free_port
 from fake_engine import FakeEngine
 from paged_chat.app.imported_chat import ImportedChat, ImportedMessage
-from paged_chat.app.service import ChatService
-from paged_chat.app.store import Store
+from paged_chat.app.service.chat_service import ChatService
+from paged_chat.app.store.store import Store
 from paged_chat.app.web.accounts import Accounts
 from paged_chat.app.web.server import WebServer
 

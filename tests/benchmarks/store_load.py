@@ -18,7 +18,7 @@ from pathlib import Path
 
 from paged_chat.app.chats import NewReply, ReplyCost
 from paged_chat.app.imported_chat import ImportedChat, ImportedMessage
-from paged_chat.app.store import Store
+from paged_chat.app.store.store import Store
 from paged_chat.engine.request import SamplingParams
 
 NUM_CALLS = 15

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from paged_chat.app.service import ChatService
-from paged_chat.app.store import Store, default_path
+from paged_chat.app.service.chat_service import ChatService
+from paged_chat.app.store.store import Store, default_path
 
 pytest.importorskip("playwright", reason="playwright isn't installed")
 

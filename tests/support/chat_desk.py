@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fake_engine import PATIENCE_S, FakeEngine
-from paged_chat.app.chat_events import ChatEvent, ReplyUpdate
 from paged_chat.app.chats import Chat, Message
-from paged_chat.app.service import ChatService
-from paged_chat.app.store import Store
-from paged_chat.app.watch import Watcher
+from paged_chat.app.service.chat_events import ChatEvent, ReplyUpdate
+from paged_chat.app.service.chat_service import ChatService
+from paged_chat.app.service.watch import Watcher
+from paged_chat.app.store.store import Store
 from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.request import SamplingParams
 

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-from paged_chat.app import migrations  # noqa: F401 so that the writer doesn't spend its time with importing
 from paged_chat.app.chats import NewReply
 from paged_chat.app.imported_chat import ImportedChat, ImportedMessage
-from paged_chat.app.store import Store
+from paged_chat.app.store import migrations  # noqa: F401 so that the writer doesn't spend its time with importing
+from paged_chat.app.store.store import Store
 from paged_chat.engine.request import SamplingParams
 
 MAX_STEPS = 9

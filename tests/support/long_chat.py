@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from paged_chat.app.chats import Chat, ReplyCost
 from paged_chat.app.imported_chat import ImportedChat, ImportedMessage
-from paged_chat.app.store import Store
+from paged_chat.app.store.store import Store
 
 REPLY = """Here is answer {i}, in a few sentences that are long enough to be broken over two lines of a terminal.
 

@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 
 from chat_desk import ChatDesk
 from paged_chat.app.chats import Message
-from paged_chat.app.service import ChatService
+from paged_chat.app.service.chat_service import ChatService
 from paged_chat.tui.app import PagedChatTui
 from paged_chat.tui.screens.chat_screen import ChatScreen
 from paged_chat.tui.widgets.conversation import Conversation

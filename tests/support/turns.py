@@ -1,7 +1,7 @@
 """Turns of a chat, as a person and a model would make them."""
 
 from paged_chat.app.chats import Message, NewReply, ReplyCost
-from paged_chat.app.store import Store
+from paged_chat.app.store.store import Store
 from paged_chat.engine.request import SamplingParams
 
 SEEDED = NewReply(model="tiny", sampling=SamplingParams(temperature=0.7, seed=1))

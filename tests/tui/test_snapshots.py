@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from long_chat import add_long_chat
-from paged_chat.app import running_reply
-from paged_chat.app.block_view import LogLine
+from paged_chat.app.cache_view.block_view import LogLine
+from paged_chat.app.service import running_reply
 from terminal import Terminal, make_app
 
 SIZES = [(80, 24), (140, 45)]
@@ -36,7 +36,7 @@ def steady(monkeypatch):
     # How events fall into lines depends on when they are read.
     lines = [LogLine(0.0, "reused", 13, "r2"), LogLine(0.0, "copied", 1, "r2"), LogLine(0.0, "published", 2, "r2")]
     monkeypatch.setattr("paged_chat.tui.widgets.cache_panel.CachePanel.log_lines", lines)
-    monkeypatch.setattr("paged_chat.app.block_view.seconds_words", lambda _: "1.8 s")
+    monkeypatch.setattr("paged_chat.app.cache_view.block_view.seconds_words", lambda _: "1.8 s")
 
 
 @pytest.fixture(params=SIZES, ids=lambda size: f"{size[0]}x{size[1]}")

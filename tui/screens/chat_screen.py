@@ -13,9 +13,9 @@ from textual.events import Resize
 from textual.widgets import Footer
 from textual.worker import Worker, WorkerState
 
-from paged_chat.app.chat_events import ChatChanged, ChatsChanged, EngineStatus
 from paged_chat.app.chats import UNTITLED, MessageTree
 from paged_chat.app.errors import ChatNotFound, PagedChatError
+from paged_chat.app.service.chat_events import ChatChanged, ChatsChanged, EngineStatus
 
 from ..actions import screen_bindings
 from ..notices import show_error, with_notices
@@ -32,7 +32,7 @@ from .chat_actions import ChatActions
 from .help_screen import HelpScreen
 
 if TYPE_CHECKING:
-    from paged_chat.app.service import ChatService
+    from paged_chat.app.service.chat_service import ChatService
 
     from ..app import PagedChatTui
 

@@ -14,7 +14,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from paged_chat.app.block_view import BlockState
+from paged_chat.app.cache_view.block_view import BlockState
 
 from ..actions import ACTIONS, message_binding_id
 from ..slash_commands import COMMANDS

@@ -17,7 +17,7 @@ from textual.app import SuspendNotSupported
 from paged_chat.app.attachments import Attachment
 from paged_chat.app.chats import Turn
 from paged_chat.app.errors import PagedChatError
-from paged_chat.app.send_plan import SendPlan
+from paged_chat.app.service.send_plan import SendPlan
 
 from .. import slash_commands
 from ..files import attachments_in, matching_paths

@@ -18,8 +18,8 @@ from paged_chat.app.errors import PagedChatError
 from ..notices import show_error
 
 if TYPE_CHECKING:
-    from paged_chat.app.chat_search import SearchHit
-    from paged_chat.app.service import ChatService
+    from paged_chat.app.service.chat_service import ChatService
+    from paged_chat.app.store.chat_search import SearchHit
 
 FOUND = Style(bold=True, underline=True)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from paged_chat.app.chat_events import EngineStatus
 from paged_chat.app.chats import Chat, Message, MessageRole, MessageTree
+from paged_chat.app.service.chat_events import EngineStatus
 
 from ..key_names import key_of
 from ..slash_commands import Call
@@ -17,7 +17,7 @@ from ..widgets.message_view import MessageView
 from ..widgets.prompt import Prompt
 
 if TYPE_CHECKING:
-    from paged_chat.app.service import ChatService
+    from paged_chat.app.service.chat_service import ChatService
 
 
 class ServiceScreen(Screen[None]):

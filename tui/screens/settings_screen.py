@@ -17,7 +17,7 @@ from ..notices import with_notices
 from ..slash_commands import COMMANDS, SettingName, setting_value
 
 if TYPE_CHECKING:
-    from paged_chat.app.service import ChatService
+    from paged_chat.app.service.chat_service import ChatService
 
 SETTINGS: tuple[SettingName, ...] = get_args(SettingName)
 

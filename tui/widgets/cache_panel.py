@@ -14,10 +14,10 @@ from textual.containers import Vertical
 from textual.widgets import Static
 from textual.worker import Worker, WorkerState
 
-from paged_chat.app.block_note import BlockNote, read_block
-from paged_chat.app.block_view import BlockState, LogLine, PoolFollower, PoolView, read_pool
+from paged_chat.app.cache_view.block_note import BlockNote, read_block
+from paged_chat.app.cache_view.block_view import BlockState, LogLine, PoolFollower, PoolView, read_pool
 from paged_chat.app.errors import PagedChatError
-from paged_chat.app.service import ChatService
+from paged_chat.app.service.chat_service import ChatService
 
 from ..messages import BlockPointed
 from ..notices import show_error

@@ -12,8 +12,8 @@ from textual.geometry import Size
 from textual.widget import Widget
 from textual.widgets import Static
 
-from paged_chat.app.chat_events import ReplyUpdate
 from paged_chat.app.chats import Message, MessageTree
+from paged_chat.app.service.chat_events import ReplyUpdate
 
 from .message_view import MessageView
 from .reply_group import ReplyGroup

@@ -7,7 +7,7 @@ from textual.containers import Vertical
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from paged_chat.app.chat_events import EngineStatus
+from paged_chat.app.service.chat_events import EngineStatus
 
 from ..messages import PromptSent
 from .engine_words import engine_words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paged_chat.app.chat_events import EngineStatus
+from paged_chat.app.service.chat_events import EngineStatus
 
 _STAGES = {"download": "downloading", "convert": "preparing", "load": "loading", "warm up": "warming up"}
 

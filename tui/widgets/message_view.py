@@ -11,8 +11,8 @@ from textual.events import Click, Focus
 from textual.widgets import Collapsible, Label, Markdown, Static
 from textual.widgets.markdown import MarkdownStream
 
-from paged_chat.app.chat_events import ReplyUpdate
 from paged_chat.app.chats import Message
+from paged_chat.app.service.chat_events import ReplyUpdate
 from paged_chat.app.thinking import Thinking, split_thinking
 
 from ..actions import message_bindings

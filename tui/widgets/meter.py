@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.widgets import Static
 
-from paged_chat.app.send_plan import SendPlan
+from paged_chat.app.service.send_plan import SendPlan
 
 
 class Meter(Static):

@@ -13,7 +13,7 @@ from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from paged_chat.app.block_view import BlockState, PoolView
+from paged_chat.app.cache_view.block_view import BlockState, PoolView
 
 from ..messages import BlockPointed
 

@@ -6,10 +6,10 @@ from rich.style import Style
 from rich.text import Text
 from textual.widgets import Static
 
-from paged_chat.app.block_strip import StripKind, strip_of
-from paged_chat.app.chat_events import ReplyUpdate
+from paged_chat.app.cache_view.block_strip import StripKind, strip_of
 from paged_chat.app.chats import Message
-from paged_chat.app.reply_cost import cost_words
+from paged_chat.app.service.chat_events import ReplyUpdate
+from paged_chat.app.service.reply_cost import cost_words
 
 from ..key_names import key_of
 from .engine_words import short_name

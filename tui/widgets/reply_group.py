@@ -9,8 +9,8 @@ from textual.containers import Horizontal, Vertical
 from textual.events import Resize
 from textual.widgets import Static
 
-from paged_chat.app.chat_events import ReplyUpdate
 from paged_chat.app.chats import Message
+from paged_chat.app.service.chat_events import ReplyUpdate
 
 from ..messages import MessageSelected
 from .message_view import MessageView

@@ -7,7 +7,7 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 from textual.widgets import Static
 
-from paged_chat.app.chat_events import EngineStatus
+from paged_chat.app.service.chat_events import EngineStatus
 
 from .engine_words import engine_words
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from fake_engine import FakeEngine
-from paged_chat.app.chat_events import ReplyUpdate
 from paged_chat.app.errors import ChatNotFound
-from paged_chat.app.service import ChatService
-from paged_chat.app.store import Store, default_path
+from paged_chat.app.service.chat_events import ReplyUpdate
+from paged_chat.app.service.chat_service import ChatService
+from paged_chat.app.store.store import Store, default_path
 from paged_chat.app.web.chat_feed import WINDOW, ChatFeed
 
 

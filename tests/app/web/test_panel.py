@@ -12,8 +12,8 @@ from starlette.testclient import TestClient, WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
 
 from fake_engine import FakeEngine
-from paged_chat.app.service import ChatService, Result
-from paged_chat.app.store import Store, default_path
+from paged_chat.app.service.chat_service import ChatService, Result
+from paged_chat.app.store.store import Store, default_path
 from paged_chat.app.web.access import CLOSED_FOR_STRANGERS
 from paged_chat.app.web.panel import router
 from paged_chat.app.web.panel_source import BUSY_S, PoolSource

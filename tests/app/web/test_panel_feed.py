@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paged_chat.app.block_view import LOOKS, BlockState, LogLine, PoolView
+from paged_chat.app.cache_view.block_view import LOOKS, BlockState, LogLine, PoolView
 from paged_chat.app.web.page_assets import ASSETS
 from paged_chat.app.web.panel_feed import BlockRun, PanelFeed, all_runs, changed_runs
 

@@ -1,0 +1,1 @@
+"""Workloads that are replayed on an engine, and what their steps took."""

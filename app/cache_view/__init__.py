@@ -1,0 +1,1 @@
+"""The pool of blocks as both screens draw it."""

@@ -1,0 +1,359 @@
+"""What both screens call: people's chats, and the replies that are being written in them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from paged_chat.engine.config import EngineConfig
+from paged_chat.engine.errors import InvalidParameter, PagedChatError
+from paged_chat.engine.progress import OnProgress
+from paged_chat.engine.request import SamplingParams
+
+from ..attachments import Attachment, with_attachments
+from ..chats import Chat, Message, MessageTree, Turn
+from ..errors import EmptyMessage, EngineUnavailable, ReplyRunning
+from ..imports import import_engine
+from ..store.store import Store
+from .background import Background
+from .chat_events import AppEvent, ChatEvent, EngineStatus
+from .chat_library import DEFAULT_SAMPLING, ChatLibrary
+from .engine_host import EngineHost, OpenEngine, ServedEngine
+from .model_notice import ModelNotice, model_notice
+from .new_turn import find, find_whole, new_replies, parent_of_edit, path_to, question_of, request_params
+from .prompts import check_fits, check_room, preview
+from .reply_desk import ReplyDesk
+from .send_plan import SendPlan
+from .stores import Stores
+from .watch import Watcher
+from .watchers import Watchers
+
+if TYPE_CHECKING:
+    from paged_chat.engine import Engine
+
+ENGINE_CLOSE_S = 0.5
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class ChatService(ChatLibrary):
+    """Chats, and the replies that are being written in them.
+
+    Every method may be called from any thread and from an event loop: it reads or writes the store, which takes
+    milliseconds, and never waits for the engine. What the engine must answer comes as a future or through a watcher.
+
+    A reply belongs to its chat and message, not to the screen that asked for it: screens come and go, and find it by
+    watching the chat. A message is named by its chat and its id.
+
+    Raises, from whatever names a chat or a message: ChatNotFound, MessageNotFound; from whatever writes: StoreBusy,
+    DiskFull, StoreDamaged, StoreUnavailable. All errors derive from PagedChatError and say what to do.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        open_engine: OpenEngine | None = None,
+        *,
+        config: EngineConfig | None = None,
+        default_sampling: SamplingParams = DEFAULT_SAMPLING,
+    ) -> None:
+        """Begins to load the model, and marks drafts that a killed process left as stopped.
+
+        store: stays the caller's, who closes it after the service.
+        open_engine: makes an engine of a configuration, an AsyncEngine by default; a FakeEngine's `open` in tests.
+        default_sampling: what a new chat gets unless it is told otherwise.
+        """
+        stores = Stores(store)
+        watchers = Watchers(stores, lambda: self._desk.replies())
+        super().__init__(stores, watchers, default_sampling)
+        try:
+            store.stop_orphaned_drafts()
+        except PagedChatError as error:  # a full disk, for instance: chats can be read all the same
+            logger.warning("drafts of earlier processes couldn't be marked as stopped: %s", error)
+        self._host = EngineHost(open_engine or _open_async_engine, config or EngineConfig(), watchers.engine_changed)
+        self._desk = ReplyDesk(self._host, stores.of, watchers.reply_changed, self._tell)
+        self._planning = Background(num_threads=1)
+        self._sending = threading.Lock()  # from the look at a chat's leaf to the draft below it
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Stops every reply, saves what there is of it, closes the engine; takes a second or two. Safe twice."""
+        with self._sending:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self._planning.close()
+        self._desk.close()
+        self._watchers.close()
+        self._host.close(ENGINE_CLOSE_S)
+        self._stores.close()
+
+    def __enter__(self) -> ChatService:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Chats, with what is being written in them
+
+    def tree(self, chat_id: str) -> MessageTree:
+        """The chat's messages; those that are being written with their text as far as it has come."""
+        # In this order: a reply that ends in between is in the first, or finished in the second.
+        unsaved = {reply.message_id: reply.message() for reply in self._desk.replies(chat_id)}
+        tree = self._stores.of(chat_id).tree(chat_id)
+        if not unsaved:
+            return tree
+        return MessageTree(
+            unsaved.get(message.id, message) if message.status == "draft" else message for message in tree
+        )
+
+    def message(self, chat_id: str, message_id: int) -> Message:
+        return find(self.tree(chat_id), message_id)
+
+    def delete_chat(self, chat_id: str) -> None:
+        """Stops its replies; `restore_chat` brings it back, until the program ends."""
+        with self._sending:
+            super().delete_chat(chat_id)
+            self._desk.stop(chat_id)
+
+    def delete_message(self, chat_id: str, message_id: int) -> Chat:
+        """Deletes a message and all that follows from it, and stops what is written there.
+
+        `restore_message` brings it back, until the program ends.
+        """
+        with self._sending:
+            branch = self._stores.of(chat_id).tree(chat_id).branch(message_id)
+            chat = super().delete_message(chat_id, message_id)
+            self._desk.stop(chat_id, branch)
+            return chat
+
+    def fork(self, chat_id: str, message_id: int) -> Chat:
+        """A new chat that begins with the path up to this message; that of a temporary chat is temporary.
+
+        Raises ReplyRunning for a reply that still grows.
+        """
+        find_whole(self.tree(chat_id), message_id)
+        return super().fork(chat_id, message_id)
+
+    # Replies
+
+    def send(
+        self,
+        chat_id: str,
+        text: str,
+        *,
+        parent_id: int | None = None,
+        n: int | None = None,
+        sampling: SamplingParams | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> Turn:
+        """Stores the message and its draft replies, then has them written.
+
+        parent_id: the reply that it answers; the chat's active leaf if it is None. A screen gives the leaf it shows,
+            so that a stale one adds a branch and overwrites nothing.
+        n: replies side by side, computed as one request; sampling.n if it is None.
+        sampling: the chat's own if it is None.
+
+        Raises, with nothing stored: EmptyMessage, PromptTooLong, EngineUnavailable (loading failed), ReplyRunning
+        (the parent is still being written), InvalidParameter.
+        """
+        with self._sending:
+            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            if parent_id is None:
+                parent_id = chat.active_leaf_id
+            return self._ask(chat, tree, parent_id, with_attachments(text, attachments), n, sampling)
+
+    def edit(
+        self,
+        chat_id: str,
+        message_id: int,
+        text: str,
+        *,
+        n: int | None = None,
+        sampling: SamplingParams | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> Turn:
+        """Sends another text in the place of a person's message, as its sibling. Raises as `send` does."""
+        with self._sending:
+            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            parent_id = parent_of_edit(tree, message_id)
+            return self._ask(chat, tree, parent_id, with_attachments(text, attachments), n, sampling)
+
+    def retry(
+        self, chat_id: str, message_id: int, *, n: int | None = None, sampling: SamplingParams | None = None
+    ) -> Turn:
+        """Another reply beside this one, or to this message of a person; with other random numbers.
+
+        n: 1 if it is None. Raises as `send` does; a reply that still grows goes on beside the new one.
+        """
+        with self._sending:
+            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            return self._begin(
+                chat, tree, question_of(tree, message_id), None, 1 if n is None else n, sampling or chat.sampling
+            )
+
+    def continue_reply(self, chat_id: str, message_id: int) -> Message:
+        """Goes on in the same message, where it was stopped, failed, or had reached its longest length.
+
+        Raises CannotContinue for a reply that came to its own end, or that others follow, and what `send` raises.
+        """
+        with self._sending:
+            self._check_usable()
+            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            path = path_to(tree, message_id)
+            params = replace(path[-1].sampling or chat.sampling, n=1)
+            if path[-1].role == "assistant" and self._host.loaded.done():
+                check_room(self._host.loaded.result(), chat, path, params.max_tokens)
+            draft = self._stores.of(chat_id).reopen_reply(message_id)
+            self._desk.write(chat, path[:-1], [draft], params, is_continued=True)
+            return draft
+
+    def stop(self, chat_id: str, message_id: int | None = None) -> int:
+        """Stops one reply, or all of a chat; gives how many were running. They end as "stopped" in a moment."""
+        return self._desk.stop(chat_id, None if message_id is None else {message_id})
+
+    def stop_all(self) -> int:
+        """Stops every reply of every chat."""
+        return self._desk.stop()
+
+    def running(self, chat_id: str) -> tuple[Message, ...]:
+        """The replies that are being written in a chat, as far as they have come."""
+        return tuple(reply.message() for reply in self._desk.running(chat_id))
+
+    def running_chat_ids(self) -> frozenset[str]:
+        return frozenset(reply.chat_id for reply in self._desk.running())
+
+    def watch(self, chat_id: str, *, until_idle: bool = False) -> Watcher[ChatEvent]:
+        """Follows a chat: first a ChatChanged, then every running reply from its start, then what happens.
+
+        until_idle: it ends by itself when no reply of the chat is running any more and everything was told.
+        A screen that reads the tree at each ChatChanged, after it began to watch, misses nothing.
+        """
+        return self._watchers.watch_chat(chat_id, until_idle=until_idle)
+
+    def watch_app(self) -> Watcher[AppEvent]:
+        """Follows the list of chats and the engine: first how the engine stands, then what happens."""
+        return self._watchers.watch_app(lambda: self._host.status)
+
+    # What sending would cost
+
+    def plan(
+        self, chat_id: str, text: str, *, parent_id: int | None = None, attachments: Sequence[Attachment] = ()
+    ) -> Future[SendPlan]:
+        """What `send` would reuse, compute and leave out, now. The future waits for the model to load.
+
+        The future raises what `send` would raise; cancel it when the text has changed.
+        """
+        chat, tree = self.chat(chat_id), self.tree(chat_id)
+        leaf_id = chat.active_leaf_id if parent_id is None else parent_id
+        return self._plan(chat, path_to(tree, leaf_id), with_attachments(text, attachments))
+
+    def plan_edit(
+        self, chat_id: str, message_id: int, text: str, *, attachments: Sequence[Attachment] = ()
+    ) -> Future[SendPlan]:
+        """What `edit` would reuse, compute and leave out."""
+        chat, tree = self.chat(chat_id), self.tree(chat_id)
+        return self._plan(chat, tree.path(parent_of_edit(tree, message_id)), with_attachments(text, attachments))
+
+    def plan_retry(self, chat_id: str, message_id: int) -> Future[SendPlan]:
+        """What `retry` would reuse, compute and leave out."""
+        chat, tree = self.chat(chat_id), self.tree(chat_id)
+        return self._plan(chat, tree.path(question_of(tree, message_id)), None)
+
+    def count_tokens(self, text: str) -> Future[int]:
+        """How many tokens a text has, an attachment's for instance."""
+        return self._planning.after(self._host.loaded, lambda loaded: len(loaded.engine.encode(text)))
+
+    # The engine
+
+    @property
+    def engine_status(self) -> EngineStatus:
+        return self._host.status
+
+    def model_notice(self, chat_id: str) -> ModelNotice | None:
+        """That another model answers in this chat than the one that it names; None where it is that one, or none."""
+        return model_notice(self.chat(chat_id), self._host.config.model)
+
+    def switch_model(self, model: str, *, force: bool = False) -> None:
+        """Closes the engine and loads another model for all chats, in the background; they keep what they name.
+
+        Also loads the same model again after it failed. Raises InvalidParameter for an empty name, and ReplyRunning
+        while replies are being written, unless `force` stops them.
+        """
+        with self._sending:
+            config = replace(self._host.config, model=model)
+            if force:
+                self._desk.stop()
+            elif num_running := len(self._desk.running()):
+                raise ReplyRunning(
+                    f"{num_running} {'reply is' if num_running == 1 else 'replies are'} being written: wait for the "
+                    f"end, or stop them, before you change the model"
+                )
+            self._host.switch(config)
+
+    def ask_engine(self, function: Callable[[Engine], Result]) -> Future[Result]:
+        """Runs `function` on the engine's thread between two steps: snapshots, block events.
+
+        Raises EngineUnavailable unless an engine is there; the future waits for it to load.
+        """
+        return self._host.call(function)
+
+    # How a turn begins
+
+    def _ask(
+        self,
+        chat: Chat,
+        tree: MessageTree,
+        parent_id: int | None,
+        text: str,
+        n: int | None,
+        sampling: SamplingParams | None,
+    ) -> Turn:
+        if not text.strip():
+            raise EmptyMessage("the message is empty: write something first")
+        if parent_id is not None:
+            find_whole(tree, parent_id)
+        sampling = sampling or chat.sampling
+        self._check_usable()
+        if self._host.loaded.done():
+            check_fits(self._host.loaded.result(), chat, text, sampling.max_tokens)
+        return self._begin(chat, tree, parent_id, text, sampling.n if n is None else n, sampling)
+
+    def _begin(
+        self, chat: Chat, tree: MessageTree, parent_id: int | None, text: str | None, n: int, sampling: SamplingParams
+    ) -> Turn:
+        """The turn in the store, then on the desk; `text` is None for a retry."""
+        self._check_usable()
+        num_siblings = len(tree.children(parent_id)) if text is None else 0
+        params = request_params(sampling, n, num_siblings)
+        if n > (most := self._host.config.max_num_seqs):
+            raise InvalidParameter(f"n is {n}, but at most {most} replies run at once: ask for fewer")
+        replies = new_replies(self._host.config.model, params)
+        turn = self._stores.of(chat.id).add_turn(chat.id, parent_id, text, replies)
+        path = [*tree.path(parent_id), *([turn.user_message] if turn.user_message is not None else [])]
+        self._desk.write(chat, path, turn.replies, params)
+        return turn
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise EngineUnavailable("the chat service is closed: start the program again")
+        self._host.check_usable()
+
+    def _plan(self, chat: Chat, path: Sequence[Message], text: str | None) -> Future[SendPlan]:
+        self._check_usable()
+        return self._planning.after(
+            self._host.loaded, lambda loaded: preview(loaded, chat, path, text, chat.sampling.max_tokens)
+        )
+
+
+def _open_async_engine(config: EngineConfig, on_progress: OnProgress) -> ServedEngine:
+    import_engine()  # takes a second, so on the host's own thread
+    from paged_chat.engine import AsyncEngine
+
+    return AsyncEngine(config, on_progress)

@@ -1,0 +1,232 @@
+"""The engine that answers: opened in the background, watched while it loads, exchanged for another model's."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from paged_chat.engine.config import EngineConfig
+from paged_chat.engine.errors import EngineClosed, PagedChatError
+from paged_chat.engine.progress import LoadProgress, OnProgress
+from paged_chat.engine.request import SamplingParams, TokenDelta
+
+from ..errors import EngineUnavailable
+from ..transcript.transcript import Transcript
+from .chat_events import EngineStatus
+
+if TYPE_CHECKING:
+    from paged_chat.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class ServedEngine(Protocol):
+    """The part of `AsyncEngine` that a service needs."""
+
+    def submit(
+        self,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        listener: Callable[[TokenDelta], None],
+        *,
+        salt: str = "",
+    ) -> Future[str]: ...
+    def abort(self, request_id: str, sample: int | None = None) -> Future[bool]: ...
+    def call(self, function: Callable[[Engine], Result]) -> Future[Result]: ...
+    def close(self) -> None: ...
+
+
+OpenEngine = Callable[[EngineConfig, OnProgress], ServedEngine]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEngine:
+    """An engine that is ready.
+
+    model: what it was asked for as, which is how replies name it.
+    engine: its text functions and figures may be used from any thread; all else goes through `served`.
+    transcript: makes its prompts.
+    """
+
+    model: str
+    served: ServedEngine
+    engine: Engine
+    transcript: Transcript
+
+
+class EngineHost:
+    """Holds one engine at a time; methods return at once, loading and closing go on in the background.
+
+    Always: `loaded` is the future of the engine that `status` speaks of.
+    """
+
+    def __init__(
+        self, open_engine: OpenEngine, config: EngineConfig, on_change: Callable[[EngineStatus], None]
+    ) -> None:
+        """`on_change` hears of each new status, on any thread."""
+        self._open_engine = open_engine
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._config = config
+        self._is_closed = False
+        self._served: ServedEngine | None = None
+        self._loaded: Future[LoadedEngine] = Future()
+        self._status = EngineStatus(phase="loading", model=config.model)
+        self._exchange(None, config, self._loaded)
+
+    @property
+    def status(self) -> EngineStatus:
+        return self._status
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._config
+
+    @property
+    def loaded(self) -> Future[LoadedEngine]:
+        """Holds the engine once it is ready, or EngineUnavailable with the reason why it never will be."""
+        return self._loaded
+
+    def check_usable(self) -> None:
+        """Raises EngineUnavailable unless there is an engine, or one that loads."""
+        if self._status.phase in ("failed", "closed"):
+            raise EngineUnavailable(self._status.error or "")
+
+    def call(self, function: Callable[[Engine], Result]) -> Future[Result]:
+        """Runs on the engine's thread once it is loaded; raises EngineUnavailable where it never will be."""
+        self.check_usable()
+        promised: Future[Result] = Future()
+
+        def ask(loaded: Future[LoadedEngine]) -> None:
+            if (error := loaded.exception()) is not None:
+                _pass_on(error, promised)
+            else:
+                loaded.result().served.call(function).add_done_callback(answer)
+
+        def answer(answered: Future[Result]) -> None:
+            if (error := answered.exception()) is not None:
+                _pass_on(error, promised)
+            elif promised.set_running_or_notify_cancel():
+                promised.set_result(answered.result())
+
+        self._loaded.add_done_callback(ask)
+        return promised
+
+    def switch(self, config: EngineConfig) -> None:
+        """Closes the engine and opens another; what the old one was doing ends."""
+        with self._lock:
+            if self._is_closed:
+                raise EngineUnavailable("the chat service is closed")
+            self._config = config
+            old, self._served = self._served, None
+            before = self._loaded
+            loaded: Future[LoadedEngine] = Future()
+            self._loaded = loaded
+        _refuse(before, EngineUnavailable(f"another model was chosen while {self._status.model} was loading"))
+        self._set(loaded, EngineStatus(phase="loading", model=config.model))
+        self._exchange(old, config, loaded)
+
+    def report_fault(self) -> None:
+        """A request ended with an error: find out whether the engine still lives."""
+        with self._lock:
+            served, loaded = self._served, self._loaded
+        if served is None:
+            return
+
+        def look(answer: Future[None]) -> None:
+            error = answer.exception()
+            if isinstance(error, EngineClosed):
+                self._fail(loaded, error)
+
+        served.call(lambda _: None).add_done_callback(look)
+
+    def close(self, timeout_s: float) -> None:
+        """Waits so long for the engine's end; a step or a download that takes longer ends with the process."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            served, loaded = self._served, self._loaded
+        error = "the chat service is closed: start the program again"
+        self._set(loaded, EngineStatus(phase="closed", model=self._status.model, error=error))
+        _refuse(loaded, EngineUnavailable(error))
+        if served is not None:
+            closing = threading.Thread(target=served.close, name="paged-chat engine close", daemon=True)
+            closing.start()
+            closing.join(timeout_s)
+
+    def _exchange(self, old: ServedEngine | None, config: EngineConfig, loaded: Future[LoadedEngine]) -> None:
+        """In the background: closing waits for a step, and opening imports torch."""
+
+        def exchange() -> None:
+            if old is not None:
+                old.close()  # first, for two models may not fit the memory
+            self._open(config, loaded)
+
+        threading.Thread(target=exchange, name="paged-chat model switch", daemon=True).start()
+
+    def _open(self, config: EngineConfig, loaded: Future[LoadedEngine]) -> None:
+        try:
+            served = self._open_engine(config, lambda progress: self._show(loaded, progress))
+        except Exception as error:
+            self._fail(loaded, error)
+            return
+        with self._lock:
+            is_wanted = self._loaded is loaded and not self._is_closed
+            if is_wanted:
+                self._served = served
+        if not is_wanted:
+            served.close()
+            return
+
+        def finish(answer: Future[Engine]) -> None:
+            error = answer.exception()
+            if error is not None:
+                self._fail(loaded, error)
+                return
+            engine = answer.result()
+            ready = EngineStatus(phase="ready", model=config.model, window=engine.max_model_len, load_s=engine.load_s)
+            self._set(loaded, ready)
+            with contextlib.suppress(InvalidStateError):  # refused meanwhile
+                transcript = Transcript(engine, engine.max_model_len)
+                loaded.set_result(LoadedEngine(config.model, served, engine, transcript))
+
+        served.call(lambda engine: engine).add_done_callback(finish)
+
+    def _show(self, loaded: Future[LoadedEngine], progress: LoadProgress) -> None:
+        """Called by the loader, on the engine's thread; what it raises ends the loading."""
+        if self._loaded is not loaded or self._is_closed:
+            raise EngineUnavailable("this model isn't wanted any more")
+        self._set(loaded, replace(self._status, progress=progress))
+
+    def _fail(self, loaded: Future[LoadedEngine], error: BaseException) -> None:
+        if not isinstance(error, PagedChatError):
+            logger.error("the model could not be loaded", exc_info=error)
+        reason = str(error) if isinstance(error, PagedChatError) else f"{type(error).__name__}: {error}"
+        self._set(loaded, EngineStatus(phase="failed", model=self._config.model, error=reason))
+        _refuse(loaded, EngineUnavailable(reason))
+
+    def _set(self, loaded: Future[LoadedEngine], status: EngineStatus) -> None:
+        """Unless another engine has taken the place of the one that this is about."""
+        with self._lock:
+            if self._loaded is not loaded or self._status.phase == "closed":
+                return
+            self._status = status
+        self._on_change(status)
+
+
+def _refuse(loaded: Future[LoadedEngine], error: EngineUnavailable) -> None:
+    with contextlib.suppress(InvalidStateError):  # it was ready before, or refused
+        loaded.set_exception(error)
+
+
+def _pass_on(error: BaseException, promised: Future[Result]) -> None:
+    if promised.set_running_or_notify_cancel():
+        promised.set_exception(error)

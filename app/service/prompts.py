@@ -1,0 +1,44 @@
+"""Prompts of replies: what a chat's path becomes for the engine, and what of it the cache has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..chats import Chat, Message
+from ..transcript.transcript import ContextPlan
+from .engine_host import LoadedEngine
+from .model_notice import model_notice
+from .send_plan import SendPlan
+
+
+def check_fits(loaded: LoadedEngine, chat: Chat, text: str, max_tokens: int | None) -> None:
+    """Raises PromptTooLong for a message that has no place in the window even alone; costs what its length does."""
+    loaded.transcript.preview(chat.system_prompt, (), text, max_tokens=max_tokens)
+
+
+def check_room(loaded: LoadedEngine, chat: Chat, path: Sequence[Message], max_tokens: int | None) -> None:
+    """Raises PromptTooLong where the reply at the path's end can't grow any more."""
+    loaded.transcript.preview(chat.system_prompt, path, continue_reply=True, max_tokens=max_tokens)
+
+
+def preview(
+    loaded: LoadedEngine, chat: Chat, path: Sequence[Message], text: str | None, max_tokens: int | None
+) -> SendPlan:
+    """The plan of a reply to `text` behind the path, or of one to the path as it is; raises as `Transcript` does."""
+    context = loaded.transcript.preview(chat.system_prompt, path, text, max_tokens=max_tokens)
+    return look_up(loaded, chat, context)
+
+
+def look_up(loaded: LoadedEngine, chat: Chat, context: ContextPlan) -> SendPlan:
+    """What of a prompt the pool holds now; waits for the step that the engine computes. Raises EngineClosed."""
+    probe = loaded.served.call(lambda engine: engine.probe(context.token_ids, salt=chat.user)).result()
+    return SendPlan(
+        num_prompt_tokens=context.num_tokens,
+        num_reused_tokens=probe.num_cached_tokens,
+        num_reused_blocks=probe.num_cached_blocks,
+        window=context.window,
+        left_out_ids=context.left_out_ids,
+        num_left_out_turns=context.num_left_out_turns,
+        divergence=context.divergence,
+        model_notice=model_notice(chat, loaded.model),
+    )

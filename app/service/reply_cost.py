@@ -1,0 +1,41 @@
+"""What a reply took: from the engine's figures, summed where it was continued."""
+
+from __future__ import annotations
+
+from paged_chat.engine.request import RequestStats
+
+from ..chats import ReplyCost
+
+
+def cost_of(stats: RequestStats, sample: int) -> ReplyCost:
+    """Of replies side by side the first one computed the prompt for all: the others found all of it."""
+    num_cached = stats.num_prompt_tokens if sample else stats.num_cached_tokens
+    return ReplyCost(
+        num_cached_tokens=num_cached,
+        num_computed_tokens=stats.num_prompt_tokens - num_cached,
+        num_generated_tokens=stats.num_generated_tokens,
+        ttft_ms=stats.ttft_ms if stats.num_generated_tokens else None,
+        tokens_per_s=stats.decode_tokens_per_s or None,
+    )
+
+
+def sum_of(before: ReplyCost, after: ReplyCost) -> ReplyCost:
+    """Of a reply and its continuation: the wait is that for its first token, the pace the newest."""
+    return ReplyCost(
+        num_cached_tokens=before.num_cached_tokens + after.num_cached_tokens,
+        num_computed_tokens=before.num_computed_tokens + after.num_computed_tokens,
+        num_generated_tokens=before.num_generated_tokens + after.num_generated_tokens,
+        ttft_ms=before.ttft_ms if before.ttft_ms is not None else after.ttft_ms,
+        tokens_per_s=after.tokens_per_s or before.tokens_per_s,
+    )
+
+
+def cost_words(cost: ReplyCost, model: str | None = None) -> str:
+    """The line under a reply, such as "smollm2-135m · 212 reused · 31 computed · TTFT 48 ms · 118 tok/s"."""
+    words = [model] if model else []
+    words += [f"{cost.num_cached_tokens:,} reused", f"{cost.num_computed_tokens:,} computed"]
+    if cost.ttft_ms is not None:
+        words.append(f"TTFT {cost.ttft_ms:,.0f} ms")
+    if cost.tokens_per_s is not None:
+        words.append(f"{cost.tokens_per_s:,.0f} tok/s")
+    return " · ".join(words)

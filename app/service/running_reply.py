@@ -1,0 +1,236 @@
+"""One reply while it is being written: what the engine's thread adds, and what screens and the store read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from paged_chat.engine.request import FinishReason, RequestStats, TokenDelta
+
+from ..chats import Message, MessageStatus, ReplyCost
+from .chat_events import ReplyUpdate
+from .reply_cost import cost_of, sum_of
+from .resume_point import ResumePoint
+from .send_plan import SendPlan
+
+_STATUS: dict[FinishReason, MessageStatus] = {
+    "stop": "done",
+    "length": "done",
+    "abort": "stopped",
+    "error": "failed",
+}
+
+
+class RunningReply:
+    """A draft and what has come of it.
+
+    It ends when the engine says so, or whoever stops it; its end is told once it is in the store, or the store has
+    refused it, so that whoever hears of it can go on from there.
+
+    Always: once it has ended its text never changes again, whatever the engine still says of it.
+
+    Safe from any thread. `on_change` is called after each change, outside of the lock, on the thread that changed it.
+    """
+
+    def __init__(self, draft: Message, sample: int, on_change: Callable[[RunningReply], None]) -> None:
+        """`sample` numbers it among the replies of its request; a draft with text is one that is continued."""
+        self.chat_id = draft.chat_id
+        self.message_id = draft.id
+        self.sample = sample
+        self._on_change = on_change
+        self._draft = draft
+        self._lock = threading.Lock()
+        self._text = draft.text
+        self._token_ids = list(draft.token_ids or ())
+        self._status: MessageStatus = "draft"
+        self._finish_reason: FinishReason | None = None
+        self._error: str | None = None
+        self._save_error: str | None = None
+        self._is_settled = False
+        self._cost = draft.cost
+        self._num_before = len(self._token_ids)  # tokens that an earlier request wrote
+        self._resumed_at: ResumePoint | None = None  # until the first new text
+        self._plan: SendPlan | None = None
+        self._request_id: str | None = None
+        self._submitted_at: float | None = None  # moments are those of time.perf_counter()
+        self._first_token_at: float | None = None
+        self._last_token_at: float | None = None
+        self.is_stop_wanted = False
+
+    # Writing
+
+    def resume(self, at: ResumePoint) -> None:
+        """Goes back to where the engine goes on, before its first token."""
+        with self._lock:
+            self._token_ids, self._text = list(at.token_ids), at.text
+            self._num_before = len(at.token_ids)
+            self._resumed_at = at
+
+    def mark_planned(self, plan: SendPlan) -> None:
+        """What its prompt reuses; it is about to be given to the engine."""
+        with self._lock:
+            self._plan = plan
+            self._submitted_at = time.perf_counter()
+        self._on_change(self)
+
+    def mark_submitted(self, request_id: str) -> None:
+        with self._lock:
+            self._request_id = request_id
+        self._on_change(self)
+
+    def grow(self, delta: TokenDelta) -> None:
+        """Takes what the engine says; after the end it is ignored."""
+        with self._lock:
+            if self.has_ended:
+                return
+            if delta.token_ids:
+                self._token_ids += delta.token_ids
+                self._last_token_at = time.perf_counter()
+                self._first_token_at = self._first_token_at or self._last_token_at
+            if delta.text:
+                self._text += self._joint() + delta.text
+            if delta.finish_reason is not None:
+                self._end(_STATUS[delta.finish_reason], delta.finish_reason, delta.error, delta.stats)
+        self._on_change(self)
+
+    def end(self, status: MessageStatus, error: str | None = None) -> bool:
+        """Ends it with what has come, whatever the engine is doing; False if it had ended before."""
+        with self._lock:
+            if self.has_ended:
+                return False
+            reason: FinishReason = "error" if status == "failed" else "abort"
+            self._end(status, reason, error, None)
+        self._on_change(self)
+        return True
+
+    def mark_saved(self, *, whole: bool) -> None:
+        """The store has what there is of it, or the whole reply."""
+        with self._lock:
+            is_news = self._save_error is not None or whole
+            self._save_error = None
+            self._is_settled = whole
+        if is_news:
+            self._on_change(self)
+
+    def mark_unsaved(self, error: str) -> None:
+        """The store has refused it for now."""
+        with self._lock:
+            is_news = self._save_error != error or self._is_settled != self.has_ended
+            self._save_error = error
+            self._is_settled = self.has_ended
+        if is_news:
+            self._on_change(self)
+
+    # Reading
+
+    @property
+    def has_ended(self) -> bool:
+        return self._status != "draft"
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its end may be told."""
+        return self._is_settled
+
+    @property
+    def has_failed(self) -> bool:
+        return self._status == "failed"
+
+    @property
+    def is_unwanted(self) -> bool:
+        """Whether the engine needn't go on with it."""
+        return self.is_stop_wanted or self.has_ended
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether the store refused it when it was last saved."""
+        return self._save_error is not None
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self._token_ids)
+
+    def message(self) -> Message:
+        """As it is told: a draft until it is settled."""
+        with self._lock:
+            return self._message() if self._is_settled else self._draft_message()
+
+    def unsaved_message(self) -> Message:
+        """As it is to be stored."""
+        with self._lock:
+            return self._message() if self.has_ended else self._draft_message()
+
+    def update(self) -> ReplyUpdate:
+        """For a reader who has seen nothing of it yet."""
+        with self._lock:
+            is_settled = self._is_settled
+            return ReplyUpdate(
+                chat_id=self.chat_id,
+                message_id=self.message_id,
+                parent_id=self._draft.parent_id,
+                text=self._text,
+                new_text=self._text,
+                status=self._status if is_settled else "draft",
+                num_generated_tokens=len(self._token_ids),
+                tokens_per_s=self._tokens_per_s(),
+                finish_reason=self._finish_reason if is_settled else None,
+                cost=self._cost if is_settled else None,
+                plan=self._plan,
+                request_id=self._request_id,
+                error=self._error if is_settled else None,
+                save_error=self._save_error,
+            )
+
+    def _draft_message(self) -> Message:
+        return replace(self._draft, text=self._text, token_ids=tuple(self._token_ids))
+
+    def _message(self) -> Message:
+        return replace(
+            self._draft_message(),
+            status=self._status,
+            finish_reason=self._finish_reason,
+            cost=self._cost,
+            error=self._error,
+        )
+
+    def _joint(self) -> str:
+        """What belongs between the text from before and the first of the new."""
+        at, self._resumed_at = self._resumed_at, None
+        return "" if at is None else at.joint(self._token_ids[self._num_before :])
+
+    def _end(self, status: MessageStatus, reason: FinishReason, error: str | None, stats: RequestStats | None) -> None:
+        self._cost = self._total_cost(stats)
+        self._finish_reason = reason
+        self._error = error
+        self._status = status
+
+    def _total_cost(self, stats: RequestStats | None) -> ReplyCost | None:
+        """What the engine says, or what was seen from here; with what was spent before it was continued."""
+        if stats is not None:
+            cost = cost_of(stats, self.sample)
+        elif self._plan is not None and self._first_token_at is not None:
+            cost = self._cost_seen(self._plan)
+        else:
+            return self._draft.cost
+        return cost if self._draft.cost is None else sum_of(self._draft.cost, cost)
+
+    def _cost_seen(self, plan: SendPlan) -> ReplyCost:
+        num_cached = plan.num_prompt_tokens if self.sample else plan.num_reused_tokens
+        assert self._first_token_at is not None
+        assert self._submitted_at is not None, "a token came before its request"
+        return ReplyCost(
+            num_cached_tokens=num_cached,
+            num_computed_tokens=plan.num_prompt_tokens - num_cached,
+            num_generated_tokens=len(self._token_ids) - self._num_before,
+            ttft_ms=(self._first_token_at - self._submitted_at) * 1e3,
+            tokens_per_s=self._tokens_per_s(),
+        )
+
+    def _tokens_per_s(self) -> float | None:
+        first, last = self._first_token_at, self._last_token_at
+        num_after_first = len(self._token_ids) - self._num_before - 1
+        if first is None or last is None or num_after_first < 1 or last <= first:
+            return None
+        return num_after_first / (last - first)

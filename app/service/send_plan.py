@@ -1,0 +1,54 @@
+"""What sending a message would cost, known before it is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..transcript.divergence import Divergence
+from .model_notice import ModelNotice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendPlan:
+    """The prompt of a reply: how long it is, what of it the cache has now, what doesn't fit.
+
+    num_reused_tokens: their KV lies in the pool, num_reused_blocks whole blocks and a part of one more.
+    window: most tokens that prompt and reply may have together.
+    left_out_ids: the messages that don't fit, oldest first; screens show them greyed.
+    num_left_out_turns: how many questions are among them.
+    divergence: where and why the prompt parts from what the engine was sent before; None if it goes on from it.
+    model_notice: which model answers where the chat names another one; None where it is the chat's.
+    """
+
+    num_prompt_tokens: int
+    num_reused_tokens: int
+    num_reused_blocks: int
+    window: int
+    left_out_ids: tuple[int, ...] = ()
+    num_left_out_turns: int = 0
+    divergence: Divergence | None = None
+    model_notice: ModelNotice | None = None
+
+    @property
+    def num_computed_tokens(self) -> int:
+        return self.num_prompt_tokens - self.num_reused_tokens
+
+    @property
+    def num_free_tokens(self) -> int:
+        """How long the reply can become."""
+        return self.window - self.num_prompt_tokens
+
+    def __str__(self) -> str:
+        """Such as "reuses 37 blocks, computes 12 tokens; 3 old turns are left out"."""
+        words = f"reuses {_counted(self.num_reused_blocks, 'block')}, computes "
+        words += _counted(self.num_computed_tokens, "token")
+        if self.num_left_out_turns:
+            verb = "is" if self.num_left_out_turns == 1 else "are"
+            words += f"; {_counted(self.num_left_out_turns, 'old turn')} {verb} left out"
+        if self.model_notice is not None:
+            words += f"; {self.model_notice}"
+        return words
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

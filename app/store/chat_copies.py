@@ -1,0 +1,77 @@
+"""Chats that are written as a whole: imported ones, and forks."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from sqlite3 import Connection
+
+from ..chats import Message
+from ..imported_chat import ImportedChat, ImportedMessage
+from . import chat_table, message_table
+from .rows import now_to_db, time_from, time_to_db
+
+
+def add(connection: Connection, imported: ImportedChat, user: str) -> str:
+    """Adds a chat with all its messages and gives its id."""
+    chat_id = chat_table.insert(
+        connection,
+        user=user,
+        title=imported.title,
+        has_own_title=imported.has_own_title,
+        is_pinned=imported.is_pinned,
+        is_archived=imported.is_archived,
+        tags=imported.tags,
+        system_prompt=imported.system_prompt,
+        model=imported.model,
+        sampling=imported.sampling,
+        created_at=time_to_db(imported.created_at),
+        updated_at=time_to_db(imported.updated_at),
+    )
+    ids: list[int] = []
+    for message in imported.messages:
+        ids.append(
+            message_table.insert(
+                connection,
+                chat_id,
+                None if message.parent is None else ids[message.parent],
+                role=message.role,
+                text=message.text,
+                token_ids=message.token_ids,
+                model=message.model,
+                sampling=message.sampling,
+                cost=message.cost,
+                finish_reason="abort" if message.status == "draft" else message.finish_reason,
+                status="stopped" if message.status == "draft" else message.status,
+                error=message.error,
+                created_at=time_to_db(message.created_at),
+            )
+        )
+    if imported.active_leaf is not None:
+        connection.execute("UPDATE chats SET active_leaf_id = ? WHERE id = ?", (ids[imported.active_leaf], chat_id))
+    return chat_id
+
+
+def fork(connection: Connection, chat_id: str, message_id: int) -> str:
+    """Adds a chat that holds the path up to a message, and gives its id; raises ChatNotFound, MessageNotFound."""
+    chat = chat_table.get(connection, chat_id)
+    message_table.get_in_chat(connection, chat_id, message_id)
+    path = message_table.tree(connection, chat_id).path(message_id)
+    now = time_from(now_to_db())
+    copy = ImportedChat(
+        title=f"{chat.title} (fork)",
+        has_own_title=True,
+        tags=chat.tags,
+        system_prompt=chat.system_prompt,
+        model=chat.model,
+        sampling=chat.sampling,
+        messages=tuple(_below(index - 1 if index else None, message) for index, message in enumerate(path)),
+        active_leaf=len(path) - 1,
+        created_at=now,
+        updated_at=now,
+    )
+    return add(connection, copy, chat.user)
+
+
+def _below(parent: int | None, message: Message) -> ImportedMessage:
+    kept = {field.name: getattr(message, field.name) for field in fields(ImportedMessage) if field.name != "parent"}
+    return ImportedMessage(parent=parent, **kept)
