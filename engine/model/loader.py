@@ -74,6 +74,9 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
     source = resolve(config.model, on_progress)
     model = OpenedModel.open(source)
     weights = choose_weights(config, model, backend.name)
+    if weights != "dense" and config.dtype == "auto":
+        # Of the cache alone, which is then half as large: packed steps widen its numbers while they read.
+        dtype = torch.bfloat16
     window = min(config.max_model_len or model.config.max_position, model.config.max_position)
     num_positions = min(window, FIRST_POSITIONS)
     paths = _choose_paths(config, model, weights, dtype, backend, on_progress)
@@ -169,7 +172,7 @@ def choose_weights(config: EngineConfig, model: OpenedModel, backend_name: str) 
 
 def _packed_wants_dense(asked: str, dtype: torch.dtype) -> bool:
     """Whether steps of many rows go through dense weights: never where each token's logits are promised to be exact."""
-    return asked == "auto" and dtype == torch.bfloat16
+    return asked == "auto" and dtype == torch.bfloat16 and _cpu_multiplies_bfloat16()
 
 
 def _choose_paths(

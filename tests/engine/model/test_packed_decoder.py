@@ -151,7 +151,10 @@ def test_only_auto_sends_long_prompts_through_dense_weights(tiny_model, monkeypa
     assert load(tiny_model("llama"), "auto", dtype="auto").decoder._many_rows is not None
     assert load(tiny_model("llama"), "int8", dtype="auto").decoder._many_rows is None
     monkeypatch.setattr(loader, "_cpu_multiplies_bfloat16", lambda: False)
-    assert load(tiny_model("llama"), "auto", dtype="auto").decoder._many_rows is None
+    loaded = load(tiny_model("llama"), "auto", dtype="auto")
+    assert loaded.decoder._many_rows is None
+    assert loaded.dtype == torch.bfloat16  # of the cache: any processor widens it quickly
+    assert load(tiny_model("llama"), "dense", dtype="auto").dtype == torch.float32
 
 
 # What is prepared
