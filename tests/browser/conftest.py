@@ -29,8 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("browser")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Closed with the module: while it is open, an event loop runs in this thread, and other tests start their own."""
     if not is_browser_here():
         if os.environ.get(REQUIRED):
             pytest.fail(f"{BROWSER} is missing, and {REQUIRED} is set: install Debian's chromium")
