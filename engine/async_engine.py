@@ -68,6 +68,7 @@ class AsyncEngine:
         self._is_closed = False
         self._why_closed = "the engine is closed: start a new one"
         self._loaded: Future[Engine] = Future()
+        self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="paged-chat engine", daemon=True)
         self._thread.start()
 
@@ -75,6 +76,16 @@ class AsyncEngine:
         """The loaded engine. Its figures and its text functions may be used from here; its state may not."""
         # Shielded, for whoever gives up waiting would cancel the one future that all share.
         return await asyncio.shield(asyncio.wrap_future(self._loaded))
+
+    @property
+    def engine(self) -> Engine:
+        """As `ready`, for those who know that it is loaded, because it has answered something."""
+        return self._loaded.result(timeout=0)
+
+    @property
+    def ended(self) -> Future[None]:
+        """Done once nothing is answered any more: None after `close`; else EngineClosed, or what loading raised."""
+        return self._ended
 
     async def stream(
         self, prompt_token_ids: ListOf[int], params: SamplingParams | None = None, *, salt: str = ""
@@ -173,6 +184,7 @@ class AsyncEngine:
             while not self._inbox.empty():
                 if (order := self._inbox.get()) is not None:
                     order.refuse(error)
+            self._ended.set_exception(error)
             return
         self._loaded.set_result(engine)
         with engine:
@@ -182,6 +194,7 @@ class AsyncEngine:
                 for request_id in list(self._open_samples):
                     engine.abort(request_id)
                 self._deliver(engine.step())
+                self._ended.set_result(None)
             except BaseException as error:
                 logger.exception("the engine has stopped")
                 self._stop(error)
@@ -202,6 +215,7 @@ class AsyncEngine:
                 for sample in samples
             ]
         )
+        self._ended.set_exception(EngineClosed(message))
 
     def _take_orders(self, engine: Engine) -> bool:
         """Does what waits in the inbox, and sleeps there while there is nothing to compute; False when closed."""

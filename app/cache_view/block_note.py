@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from paged_chat.engine import BlockDetail
 from paged_chat.engine.errors import TokenizerMissing
 
+from ..engine_query import engine_query
+
 if TYPE_CHECKING:
-    from paged_chat.engine import BlockDetail, Engine
+    from paged_chat.engine import Engine
 
 NUM_HASH_DIGITS = 8
 
@@ -48,12 +51,13 @@ class BlockNote:
         )
 
 
+@engine_query
 def read_block(engine: Engine, block_id: int, salt: str | None = None) -> BlockNote:
     """For `ChatService.ask_engine`; with a salt, blocks of other salts are told without what they hold.
 
     Raises InvalidParameter for an id that the pool hasn't.
     """
-    detail = engine.block(block_id, salt=salt)
+    detail = replace(engine.block(block_id, salt=salt), root=None)  # which is the engine's own
     try:
         text = engine.decode(detail.token_ids) if detail.token_ids else ""
     except TokenizerMissing:

@@ -9,10 +9,13 @@ from enum import StrEnum
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from paged_chat.engine import PoolSnapshot
 from paged_chat.engine.events import BlockEvent, EventKind
 
+from ..engine_query import engine_query
+
 if TYPE_CHECKING:
-    from paged_chat.engine import Engine, PoolSnapshot
+    from paged_chat.engine import Engine
 
 RECENT_S = 2.0  # how long a block shows that it was copied or let go
 MAX_LOG_LINES = 200
@@ -74,6 +77,7 @@ class PoolReading:
     events: Sequence[BlockEvent]
 
 
+@engine_query
 def read_pool(engine: Engine, since: int) -> PoolReading:
     """For `ChatService.ask_engine`; `since` is the follower's `next_event`."""
     snapshot = engine.snapshot()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.errors import InvalidParameter, PagedChatError
@@ -16,24 +16,23 @@ from paged_chat.engine.request import SamplingParams
 
 from ..attachments import Attachment, with_attachments
 from ..chats import Chat, Message, MessageTree, Turn
+from ..engine_query import Query
 from ..errors import EmptyMessage, EngineUnavailable, ReplyRunning
 from ..imports import import_engine
 from ..store.store import Store
 from .background import Background
 from .chat_events import AppEvent, ChatEvent, EngineStatus
 from .chat_library import DEFAULT_SAMPLING, ChatLibrary
-from .engine_host import EngineHost, OpenEngine, ServedEngine
+from .engine_host import EngineHost
 from .model_notice import ModelNotice, model_notice
 from .new_turn import find, find_whole, new_replies, parent_of_edit, path_to, question_of, request_params
 from .prompts import check_fits, check_room, preview
 from .reply_desk import ReplyDesk
 from .send_plan import SendPlan
+from .served_engine import OpenEngine, ServedEngine
 from .stores import Stores
 from .watch import Watcher
 from .watchers import Watchers
-
-if TYPE_CHECKING:
-    from paged_chat.engine import Engine
 
 ENGINE_CLOSE_S = 0.5
 
@@ -297,12 +296,12 @@ class ChatService(ChatLibrary):
                 )
             self._host.switch(config)
 
-    def ask_engine(self, function: Callable[[Engine], Result]) -> Future[Result]:
-        """Runs `function` on the engine's thread between two steps: snapshots, block events.
+    def ask_engine(self, query: Query[Result]) -> Future[Result]:
+        """Has the engine answer between two steps: snapshots, block events.
 
         Raises EngineUnavailable unless an engine is there; the future waits for it to load.
         """
-        return self._host.call(function)
+        return self._host.call(query)
 
     # How a turn begins
 

@@ -5,45 +5,24 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TypeVar
 
 from paged_chat.engine.config import EngineConfig
-from paged_chat.engine.errors import EngineClosed, PagedChatError
-from paged_chat.engine.progress import LoadProgress, OnProgress
-from paged_chat.engine.request import SamplingParams, TokenDelta
+from paged_chat.engine.errors import PagedChatError
+from paged_chat.engine.progress import LoadProgress
 
+from ..engine_query import Query
 from ..errors import EngineUnavailable
-from ..transcript.transcript import Transcript
+from ..transcript.transcript import ChatModel, Transcript
 from .chat_events import EngineStatus
-
-if TYPE_CHECKING:
-    from paged_chat.engine import Engine
+from .served_engine import ModelFigures, OpenEngine, ServedEngine, model_figures
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-
-class ServedEngine(Protocol):
-    """The part of `AsyncEngine` that a service needs."""
-
-    def submit(
-        self,
-        prompt_token_ids: Sequence[int],
-        params: SamplingParams,
-        listener: Callable[[TokenDelta], None],
-        *,
-        salt: str = "",
-    ) -> Future[str]: ...
-    def abort(self, request_id: str, sample: int | None = None) -> Future[bool]: ...
-    def call(self, function: Callable[[Engine], Result]) -> Future[Result]: ...
-    def close(self) -> None: ...
-
-
-OpenEngine = Callable[[EngineConfig, OnProgress], ServedEngine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +30,13 @@ class LoadedEngine:
     """An engine that is ready.
 
     model: what it was asked for as, which is how replies name it.
-    engine: its text functions and figures may be used from any thread; all else goes through `served`.
+    engine: its text functions, which may be used from any thread; all else goes through `served`.
     transcript: makes its prompts.
     """
 
     model: str
     served: ServedEngine
-    engine: Engine
+    engine: ChatModel
     transcript: Transcript
 
 
@@ -99,7 +78,7 @@ class EngineHost:
         if self._status.phase in ("failed", "closed"):
             raise EngineUnavailable(self._status.error or "")
 
-    def call(self, function: Callable[[Engine], Result]) -> Future[Result]:
+    def call(self, query: Query[Result]) -> Future[Result]:
         """Runs on the engine's thread once it is loaded; raises EngineUnavailable where it never will be."""
         self.check_usable()
         promised: Future[Result] = Future()
@@ -108,7 +87,7 @@ class EngineHost:
             if (error := loaded.exception()) is not None:
                 _pass_on(error, promised)
             else:
-                loaded.result().served.call(function).add_done_callback(answer)
+                loaded.result().served.call(query).add_done_callback(answer)
 
         def answer(answered: Future[Result]) -> None:
             if (error := answered.exception()) is not None:
@@ -132,20 +111,6 @@ class EngineHost:
         _refuse(before, EngineUnavailable(f"another model was chosen while {self._status.model} was loading"))
         self._set(loaded, EngineStatus(phase="loading", model=config.model))
         self._exchange(old, config, loaded)
-
-    def report_fault(self) -> None:
-        """A request ended with an error: find out whether the engine still lives."""
-        with self._lock:
-            served, loaded = self._served, self._loaded
-        if served is None:
-            return
-
-        def look(answer: Future[None]) -> None:
-            error = answer.exception()
-            if isinstance(error, EngineClosed):
-                self._fail(loaded, error)
-
-        served.call(lambda _: None).add_done_callback(look)
 
     def close(self, timeout_s: float) -> None:
         """Waits so long for the engine's end; a step or a download that takes longer ends with the process."""
@@ -186,19 +151,22 @@ class EngineHost:
             served.close()
             return
 
-        def finish(answer: Future[Engine]) -> None:
-            error = answer.exception()
-            if error is not None:
-                self._fail(loaded, error)
-                return
-            engine = answer.result()
-            ready = EngineStatus(phase="ready", model=config.model, window=engine.max_model_len, load_s=engine.load_s)
+        def finish(answer: Future[ModelFigures]) -> None:
+            if answer.exception() is not None:
+                return  # it has ended, and that says why
+            figures = answer.result()
+            ready = EngineStatus(phase="ready", model=config.model, window=figures.max_model_len, load_s=figures.load_s)
             self._set(loaded, ready)
             with contextlib.suppress(InvalidStateError):  # refused meanwhile
-                transcript = Transcript(engine, engine.max_model_len)
-                loaded.set_result(LoadedEngine(config.model, served, engine, transcript))
+                transcript = Transcript(served.engine, figures.max_model_len)
+                loaded.set_result(LoadedEngine(config.model, served, served.engine, transcript))
 
-        served.call(lambda engine: engine).add_done_callback(finish)
+        def note_end(ended: Future[None]) -> None:
+            if (error := ended.exception()) is not None:
+                self._fail(loaded, error)
+
+        served.ended.add_done_callback(note_end)
+        served.call(model_figures.ask()).add_done_callback(finish)
 
     def _show(self, loaded: Future[LoadedEngine], progress: LoadProgress) -> None:
         """Called by the loader, on the engine's thread; what it raises ends the loading."""

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from paged_chat.engine import PrefixProbe
 
 from ..chats import Chat, Message
+from ..engine_query import engine_query
 from ..transcript.transcript import ContextPlan
 from .engine_host import LoadedEngine
 from .model_notice import model_notice
 from .send_plan import SendPlan
+
+if TYPE_CHECKING:
+    from paged_chat.engine import Engine
 
 
 def check_fits(loaded: LoadedEngine, chat: Chat, text: str, max_tokens: int | None) -> None:
@@ -29,9 +36,15 @@ def preview(
     return look_up(loaded, chat, context)
 
 
+@engine_query
+def probe_prefix(engine: Engine, token_ids: tuple[int, ...], salt: str) -> PrefixProbe:
+    """What of a prompt the pool holds now."""
+    return engine.probe(token_ids, salt=salt)
+
+
 def look_up(loaded: LoadedEngine, chat: Chat, context: ContextPlan) -> SendPlan:
     """What of a prompt the pool holds now; waits for the step that the engine computes. Raises EngineClosed."""
-    probe = loaded.served.call(lambda engine: engine.probe(context.token_ids, salt=chat.user)).result()
+    probe = loaded.served.call(probe_prefix.ask(context.token_ids, chat.user)).result()
     return SendPlan(
         num_prompt_tokens=context.num_tokens,
         num_reused_tokens=probe.num_cached_tokens,

@@ -116,8 +116,6 @@ class ReplyDesk:
             self._on_change(reply)
             return
         self._saver.finish(reply)
-        if reply.has_failed:
-            self._host.report_fault()
 
     def _forget(self, reply: RunningReply) -> None:
         with self._lock:

@@ -8,9 +8,9 @@ from concurrent.futures import Future
 
 from paged_chat.engine.request import SamplingParams, TokenDelta
 
-from .engine_host import ServedEngine
 from .running_reply import RunningReply
 from .send_plan import SendPlan
+from .served_engine import ServedEngine
 
 
 class ReplyJob:

@@ -135,10 +135,6 @@ class RunningReply:
         return self._is_settled
 
     @property
-    def has_failed(self) -> bool:
-        return self._status == "failed"
-
-    @property
     def is_unwanted(self) -> bool:
         """Whether the engine needn't go on with it."""
         return self.is_stop_wanted or self.has_ended

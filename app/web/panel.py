@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from functools import partial
 from typing import Any, cast
 
 from fastapi import APIRouter
@@ -67,7 +66,7 @@ class PanelTab:
         match request:
             case {"kind": "block", "id": int(block_id)}:
                 # A person sees the text of their own chats only: what they share with others is told, not what it says.
-                question = partial(read_block, block_id=block_id, salt=self._user)
+                question = read_block.ask(block_id, salt=self._user)
                 with contextlib.suppress(PagedChatError):  # another model has a smaller pool, or there is none
                     await self._tell(_note(await asyncio.wrap_future(self._service.ask_engine(question))))
 

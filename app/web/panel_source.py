@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from paged_chat.engine.errors import PagedChatError
 
 from ..cache_view.block_view import LogLine, PoolFollower, PoolReading, PoolView, read_pool
+from ..engine_query import engine_query
 from ..service.chat_service import ChatService
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ MAX_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class PoolLook:
     """What one question to the engine brought: nothing where nothing has happened; and what it took of its time."""
 
     reading: PoolReading | None
@@ -91,9 +91,9 @@ class PoolSource:
             is_busy = look.reading is not None and (look.reading.events or self._follower.is_fading)
             await asyncio.sleep(max(BUSY_S if is_busy else IDLE_S, look.took_s / MAX_SHARE))
 
-    async def _look(self) -> _Look:
+    async def _look(self) -> PoolLook:
         is_due = self._follower.is_fading or self.view is None or time.monotonic() - self._read_at > WHOLE_S
-        question = partial(_look_at, since=self._follower.next_event, is_due=is_due)
+        question = look_at_pool.ask(self._follower.next_event, is_due)
         return await asyncio.wrap_future(self._service.ask_engine(question))
 
     def _show(self, view: PoolView | None, *, has_lines: bool = False) -> None:
@@ -103,8 +103,9 @@ class PoolSource:
                 changed.set()
 
 
-def _look_at(engine: Engine, since: int, is_due: bool) -> _Look:
+@engine_query
+def look_at_pool(engine: Engine, since: int, is_due: bool) -> PoolLook:
     """On the engine's thread."""
     began = time.perf_counter()
     reading = read_pool(engine, since) if is_due or engine.events(since) else None
-    return _Look(reading, time.perf_counter() - began)
+    return PoolLook(reading, time.perf_counter() - began)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
 
 from rich.style import Style
 from rich.text import Text
@@ -57,7 +56,7 @@ class CachePanel(Vertical):
                 await asyncio.sleep(HIDDEN_S)
                 continue
             try:
-                look = partial(read_pool, since=self._follower.next_event)
+                look = read_pool.ask(self._follower.next_event)
                 reading = await asyncio.wrap_future(service.ask_engine(look))
             except PagedChatError:
                 self.query_one("#counters", Static).update("no model yet")
@@ -92,7 +91,7 @@ class CachePanel(Vertical):
 
     async def _show_block(self, service: ChatService, block_id: int) -> None:
         try:
-            note = await asyncio.wrap_future(service.ask_engine(partial(read_block, block_id=block_id)))
+            note = await asyncio.wrap_future(service.ask_engine(read_block.ask(block_id)))
         except PagedChatError:
             return  # another model has a smaller pool, or none is there
         self.query_one("#block", Static).update(_block_text(note))

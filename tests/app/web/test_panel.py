@@ -12,12 +12,12 @@ from starlette.testclient import TestClient, WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
 
 from fake_engine import FakeEngine
+from paged_chat.app.engine_query import Query
 from paged_chat.app.service.chat_service import ChatService, Result
 from paged_chat.app.store.store import Store, default_path
 from paged_chat.app.web.access import CLOSED_FOR_STRANGERS
 from paged_chat.app.web.panel import router
 from paged_chat.app.web.panel_source import BUSY_S, PoolSource
-from paged_chat.engine import Engine
 
 PATIENCE_S = 20.0
 
@@ -27,11 +27,11 @@ class CountingService(ChatService):
 
     num_asked = num_waiting = most_waiting = 0
 
-    def ask_engine(self, function: Callable[[Engine], Result]) -> Future[Result]:
+    def ask_engine(self, query: Query[Result]) -> Future[Result]:
         self.num_asked += 1
         self.num_waiting += 1
         self.most_waiting = max(self.most_waiting, self.num_waiting)
-        answer = super().ask_engine(function)
+        answer = super().ask_engine(query)
         answer.add_done_callback(self._note_answer)
         return answer
 
