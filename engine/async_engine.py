@@ -120,15 +120,22 @@ class AsyncEngine:
                 self.abort(request_id)
 
     def submit(
-        self, prompt_token_ids: ListOf[int], params: SamplingParams, listener: Listener, *, salt: str = ""
+        self,
+        prompt_token_ids: ListOf[int],
+        params: SamplingParams,
+        listener: Listener,
+        *,
+        salt: str = "",
+        reply_start: ListOf[int] = (),
     ) -> Future[str]:
         """Queues a request; `listener` gets each of its deltas, on the engine's thread: it must be quick.
 
+        reply_start: what each reply begins with, as in `Engine.submit`.
         The future holds the request's id, or the error that refused it.
         """
 
         def start(engine: Engine) -> str:
-            request_id = engine.submit(prompt_token_ids, params, salt=salt)
+            request_id = engine.submit(prompt_token_ids, params, salt=salt, reply_start=reply_start)
             self._listeners[request_id] = listener
             self._open_samples[request_id] = set(range(params.n))
             return request_id

@@ -98,13 +98,24 @@ class EngineCore:
     def root(self, salt: str) -> Root:
         return self.manager.hasher.root((*self._limits.key_fields, salt))
 
-    def submit(self, prompt_token_ids: ListOf[int], params: SamplingParams, *, salt: str = "") -> str:
+    def submit(
+        self,
+        prompt_token_ids: ListOf[int],
+        params: SamplingParams,
+        *,
+        salt: str = "",
+        reply_start: ListOf[int] = (),
+    ) -> str:
         """Queues a request and gives its id; nothing is computed before the next step.
+
+        reply_start: ids that each reply begins with, as if they had been drawn: penalties, limits, stop strings and the
+            numbers that are drawn count from the prompt's end. Where they end the reply, nothing is computed.
 
         Raises EmptyPrompt, PromptTooLong, or InvalidParameter (an id outside the vocabulary, more samples than
         places).
         """
-        token_ids = list(prompt_token_ids)
+        num_prompt_tokens = len(prompt_token_ids)
+        token_ids = [*prompt_token_ids, *reply_start]
         self._check_prompt(token_ids)
         if params.n > self._max_num_seqs:
             raise InvalidParameter(
@@ -120,7 +131,8 @@ class EngineCore:
             params=params,
             root=self.root(salt),
             token_ids=token_ids,
-            num_prompt_tokens=len(token_ids),
+            num_prompt_tokens=num_prompt_tokens,
+            num_start_tokens=len(reply_start),
             max_len=self._max_len,
             seed=params.seed if params.seed is not None else int.from_bytes(os.urandom(7), "little"),
             num_forks=params.n - 1,
@@ -128,8 +140,10 @@ class EngineCore:
         )
         request = _Request(request_id, params.n, submitted=time.perf_counter())
         self._requests[request_id] = request
-        self._add_reply(request, sequence)
+        reply = self._add_reply(request, sequence)
         self.scheduler.add(sequence)
+        if reply.end_at_start is not None:
+            self._ended += self._end_all(request, reply.end_at_start)
         return request_id
 
     def _check_prompt(self, token_ids: list[int]) -> None:
@@ -280,14 +294,14 @@ class EngineCore:
         return children
 
     def _add_reply(self, request: _Request, sequence: Sequence) -> Reply:
-        reply = Reply(sequence, self._tokenizer, request.submitted)
+        reply = Reply(sequence, self._tokenizer, request.submitted, self._end_token_ids(sequence.params))
         request.replies.append(reply)
         return reply
 
     def _append(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None) -> TokenDelta:
         sequence.token_ids.append(token_id)
         reply = self._reply(sequence)
-        delta = reply.push(token_id, logprobs, self._end_token_ids(sequence.params))
+        delta = reply.push(token_id, logprobs)
         if delta.finish_reason is not None:
             self._end(self._requests[sequence.request_id], reply, delta)
         return delta

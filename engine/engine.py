@@ -114,12 +114,23 @@ class Engine:
                 raise StepFailed(builder.error)
         return [builder.output() for builder in builders.values()]
 
-    def submit(self, prompt_token_ids: ListOf[int], params: SamplingParams | None = None, *, salt: str = "") -> str:
+    def submit(
+        self,
+        prompt_token_ids: ListOf[int],
+        params: SamplingParams | None = None,
+        *,
+        salt: str = "",
+        reply_start: ListOf[int] = (),
+    ) -> str:
         """Queues a request and gives its id; `step` computes it.
+
+        reply_start: ids that each reply begins with, as if they had been drawn; they come with its first delta.
 
         Raises EmptyPrompt, PromptTooLong, and InvalidParameter for ids outside the vocabulary or too many samples.
         """
-        return self._open_core().submit(prompt_token_ids, params or SamplingParams(), salt=salt)
+        return self._open_core().submit(
+            prompt_token_ids, params or SamplingParams(), salt=salt, reply_start=reply_start
+        )
 
     def step(self) -> list[TokenDelta]:
         """Computes one batch; gives the new tokens of every reply in it.
@@ -185,6 +196,13 @@ class Engine:
 
     def decode(self, token_ids: ListOf[int]) -> str:
         return self.tokenizer.decode(token_ids)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What one token stands for inside a text, which may be a part of a character; a control token's own spelling.
+
+        Empty for an id beyond the vocabulary. May be called from any thread.
+        """
+        return self.tokenizer.token_bytes.of(token_id, first=False, skip_special=False) or b""
 
     def encode_chat(self, messages: ListOf[ChatMessage]) -> list[int]:
         """The chat in the model's own template, up to where its next reply begins.

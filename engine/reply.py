@@ -13,16 +13,25 @@ class Reply:
     """Turns a sequence's new tokens into text that is never taken back.
 
     Always: the texts of its deltas joined are its final text; no part of a stop string is in it.
+
+    What the sequence was given of the reply is taken first, as if it had been drawn: its characters and stop strings
+    go on in what is drawn behind it. Its ids and its text come with the first delta.
     """
 
-    def __init__(self, sequence: Sequence, tokenizer: Tokenizer | None, submitted: float) -> None:
+    def __init__(
+        self, sequence: Sequence, tokenizer: Tokenizer | None, submitted: float, end_token_ids: frozenset[int]
+    ) -> None:
         self.sequence = sequence
+        self._end_token_ids = end_token_ids
         self._detokenizer = Detokenizer(tokenizer) if tokenizer is not None else None
         self._stop_strings = StopStrings(sequence.params.stop)
         self._submitted = submitted
         self._started: float | None = None
         self._first_token: float | None = None
         self._last_token: float | None = None
+        self._untold_ids: tuple[int, ...] = ()
+        self._untold_text = ""
+        self.end_at_start = self._take_start()  # why it ended before anything was drawn, if it did
 
     @property
     def has_ended(self) -> bool:
@@ -33,29 +42,42 @@ class Reply:
         if self._started is None:
             self._started = moment
 
-    def push(self, token_id: int, logprobs: TokenLogprobs | None, end_token_ids: frozenset[int]) -> TokenDelta:
+    def push(self, token_id: int, logprobs: TokenLogprobs | None) -> TokenDelta:
         """Takes the token that was just appended to the sequence; an end token is kept as an id, not as text."""
         self._last_token = time.perf_counter()
         self._first_token = self._first_token or self._last_token
+        text, reason = self._take(token_id, len(self.sequence.token_ids))
+        return self._delta((token_id,), text, reason, logprobs)
+
+    def _take_start(self) -> FinishReason | None:
+        sequence = self.sequence
+        for end in range(sequence.num_prompt_tokens + 1, sequence.num_given_tokens + 1):
+            token_id = sequence.token_ids[end - 1]
+            text, reason = self._take(token_id, end)
+            self._untold_ids += (token_id,)
+            self._untold_text += text
+            if reason is not None:
+                return reason
+        return None
+
+    def _take(self, token_id: int, end: int) -> tuple[str, FinishReason | None]:
+        """The text of a token, and why the reply ends with it; `end` counts the sequence's tokens up to this one."""
         reason: FinishReason | None = None
         text, stopped = "", False
-        if token_id in end_token_ids:
+        if token_id in self._end_token_ids:
             reason = "stop"
         elif self._detokenizer is not None:
             text, stopped = self._show(self._detokenizer.push([token_id]))
-        params = self.sequence.params
+        num_reply_tokens = end - self.sequence.num_prompt_tokens
         if stopped:
             reason = "stop"
-        elif reason is None and (
-            self.sequence.num_generated_tokens == params.max_tokens
-            or len(self.sequence.token_ids) >= self.sequence.max_len
-        ):
+        elif reason is None and (num_reply_tokens == self.sequence.params.max_tokens or end >= self.sequence.max_len):
             reason = "length"
         if reason is not None and not stopped:
             flushed, found = self._flush()
             text += flushed
             reason = "stop" if found else reason
-        return self._delta((token_id,), text, reason, logprobs)
+        return text, reason
 
     def end(self, reason: FinishReason, error: str | None = None) -> TokenDelta:
         """Ends it without a token: stopped by the caller, or failed."""
@@ -81,11 +103,13 @@ class Reply:
         logprobs: TokenLogprobs | None,
         error: str | None = None,
     ) -> TokenDelta:
+        untold_ids, self._untold_ids = self._untold_ids, ()
+        untold_text, self._untold_text = self._untold_text, ""
         return TokenDelta(
             self.sequence.request_id,
             self.sequence.sample,
-            token_ids,
-            text,
+            untold_ids + token_ids,
+            untold_text + text,
             reason,
             () if logprobs is None else (logprobs,),
             self._stats() if reason is not None else None,
@@ -98,7 +122,7 @@ class Reply:
         first, last = self._first_token or now, self._last_token or now
         num_after_first = sequence.num_generated_tokens - 1
         return RequestStats(
-            num_prompt_tokens=sequence.num_prompt_tokens,
+            num_prompt_tokens=sequence.num_given_tokens,
             num_cached_tokens=sequence.num_cached_tokens or 0,
             num_generated_tokens=sequence.num_generated_tokens,
             num_preemptions=sequence.num_preemptions,

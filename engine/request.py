@@ -88,7 +88,7 @@ class TokenLogprobs:
 class RequestStats:
     """What one sample cost; times in milliseconds."""
 
-    num_prompt_tokens: int
+    num_prompt_tokens: int  # with what the reply was given to begin with
     num_cached_tokens: int
     num_generated_tokens: int
     num_preemptions: int
@@ -100,7 +100,10 @@ class RequestStats:
 
 @dataclass(frozen=True, slots=True)
 class TokenDelta:
-    """New tokens of one sample; `stats` comes with the last one, `error` where that is a failure."""
+    """New tokens of one sample; `stats` comes with the last one, `error` where that is a failure.
+
+    What the reply was given to begin with comes with the first delta; `logprobs` are of drawn tokens alone.
+    """
 
     request_id: str
     sample: int

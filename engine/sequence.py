@@ -20,7 +20,8 @@ class Sequence:
     """Tokens [0, num_computed_tokens) have their KV in `block_table`; the rest are still to be computed.
 
     Always: while it waits, it holds no block and num_computed_tokens is 0;
-            token_ids[num_prompt_tokens:] is the reply, whatever was preempted meanwhile.
+            token_ids[num_prompt_tokens:] is the reply, whatever was preempted meanwhile; its first
+            num_start_tokens were given with the prompt, the others drawn.
     """
 
     request_id: str
@@ -29,6 +30,7 @@ class Sequence:
     token_ids: list[int]
     num_prompt_tokens: int
     max_len: int  # prompt and reply together
+    num_start_tokens: int = 0
     sample: int = 0
     seed: int = 0
     num_forks: int = 0  # replies that part from this sequence once its prompt is computed
@@ -54,8 +56,13 @@ class Sequence:
         return len(self.token_ids) - self.num_computed_tokens
 
     @property
+    def num_given_tokens(self) -> int:
+        """What the request came with: the prompt, and what the reply begins with."""
+        return self.num_prompt_tokens + self.num_start_tokens
+
+    @property
     def num_generated_tokens(self) -> int:
-        return len(self.token_ids) - self.num_prompt_tokens
+        return len(self.token_ids) - self.num_given_tokens
 
     @property
     def output_token_ids(self) -> list[int]:
@@ -75,6 +82,7 @@ class Sequence:
             token_ids=list(self.token_ids),
             num_prompt_tokens=self.num_prompt_tokens,
             max_len=self.max_len,
+            num_start_tokens=self.num_start_tokens,
             sample=sample,
             seed=self.seed - self.sample + sample,
             arrival=self.arrival,

@@ -105,7 +105,7 @@ class FakeEngine:
 
 
 class FakeModel(Engine):
-    """`Engine` with everything but weights; `submitted` keeps what was asked of it."""
+    """`Engine` with everything but weights; `submitted` keeps what was asked of it, replies' beginnings too."""
 
     def __init__(self, config: EngineConfig, fake: FakeEngine) -> None:
         self.config = config
@@ -119,9 +119,16 @@ class FakeModel(Engine):
         self._pace = fake.pace
         self._core = self._scripted_core = _ScriptedCore(fake, self._tokenizer)
 
-    def submit(self, prompt_token_ids: ListOf[int], params: SamplingParams | None = None, *, salt: str = "") -> str:
-        request_id = super().submit(prompt_token_ids, params, salt=salt)
-        self.submitted.append((list(prompt_token_ids), params or SamplingParams(), salt))
+    def submit(
+        self,
+        prompt_token_ids: ListOf[int],
+        params: SamplingParams | None = None,
+        *,
+        salt: str = "",
+        reply_start: ListOf[int] = (),
+    ) -> str:
+        request_id = super().submit(prompt_token_ids, params, salt=salt, reply_start=reply_start)
+        self.submitted.append(([*prompt_token_ids, *reply_start], params or SamplingParams(), salt))
         return request_id
 
     def prompts(self) -> list[str]:
@@ -224,8 +231,15 @@ class _ScriptedCore(EngineCore):
         self._queue = fake.scripts
         self._scripts: dict[str, _Script] = {}
 
-    def submit(self, prompt_token_ids: ListOf[int], params: SamplingParams, *, salt: str = "") -> str:
-        request_id = super().submit(prompt_token_ids, params, salt=salt)
+    def submit(
+        self,
+        prompt_token_ids: ListOf[int],
+        params: SamplingParams,
+        *,
+        salt: str = "",
+        reply_start: ListOf[int] = (),
+    ) -> str:
+        request_id = super().submit(prompt_token_ids, params, salt=salt, reply_start=reply_start)
         self._scripts[request_id] = self._queue.take(params.n)
         return request_id
 
