@@ -10,6 +10,9 @@ from typing import Protocol
 from torch import Tensor
 
 from .batch import Batch, build_batch
+from .beam_group import BeamGroup
+from .beam_search import num_looked_at
+from .block_use import BlockCount
 from .cache.block import Root
 from .cache.block_detail import BlockDetail, block_detail
 from .cache.block_manager import BlockManager, PrefixProbe
@@ -17,8 +20,9 @@ from .errors import EmptyPrompt, InvalidParameter, PromptTooLong
 from .events import EventKind, EventLog
 from .metrics import PoolSnapshot
 from .reply import Reply
-from .request import FinishReason, SamplingParams, TokenDelta, TokenLogprobs
-from .sampler import sample
+from .request import BeamPreview, FinishReason, SamplingParams, TokenDelta, TokenLogprobs
+from .request_times import RequestTimes
+from .sampler import likely_tokens, sample
 from .scheduler import ScheduledStep, Scheduler
 from .sequence import Sequence, SequenceStatus
 from .text.tokenizer import Tokenizer
@@ -39,6 +43,15 @@ class _Request:
     submitted: float  # time.perf_counter()
     replies: list[Reply] = field(default_factory=list)  # by sample; those that haven't parted yet are missing
     num_finished: int = 0
+    blocks: BlockCount | None = None  # of several replies
+    beams: BeamGroup | None = None  # of beam search, which has no replies before its end
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """Those that run or wait."""
+        if self.beams is not None:
+            return self.beams.sequences
+        return [reply.sequence for reply in self.replies if not reply.has_ended]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +130,7 @@ class EngineCore:
         num_prompt_tokens = len(prompt_token_ids)
         token_ids = [*prompt_token_ids, *reply_start]
         self._check_prompt(token_ids)
-        if params.n > self._max_num_seqs:
-            raise InvalidParameter(
-                f"n is {params.n}, but at most {self._max_num_seqs} replies run at once: "
-                f"ask for fewer, or raise max_num_seqs"
-            )
+        self._check_places(params)
         if params.stop and self._tokenizer is None:
             raise InvalidParameter("stop strings need a tokenizer, and this model has none: use stop_token_ids")
         self._num_requests += 1
@@ -135,12 +144,18 @@ class EngineCore:
             num_start_tokens=len(reply_start),
             max_len=self._max_len,
             seed=params.seed if params.seed is not None else int.from_bytes(os.urandom(7), "little"),
-            num_forks=params.n - 1,
+            num_forks=params.num_sequences - 1,
             arrival=self._num_requests,
         )
-        request = _Request(request_id, params.n, submitted=time.perf_counter())
+        blocks = BlockCount() if params.n > 1 else None
+        request = _Request(request_id, params.n, submitted=time.perf_counter(), blocks=blocks)
         self._requests[request_id] = request
-        reply = self._add_reply(request, sequence)
+        reply = self._new_reply(request, sequence)
+        if params.is_beam_search and reply.end_at_start is None:
+            request.beams = BeamGroup(sequence, self._end_token_ids(params), self._tokenizer, request.submitted)
+        else:
+            sequence.num_forks = params.n - 1
+            request.replies.append(reply)
         self.scheduler.add(sequence)
         if reply.end_at_start is not None:
             self._ended += self._end_all(request, reply.end_at_start)
@@ -164,6 +179,20 @@ class EngineCore:
                 f"the prompt has {num_tokens} tokens and needs {self.manager.blocks_for(num_tokens)} blocks, and the "
                 f"pool has {self.manager.pool.num_blocks - 1} blocks for {self.manager.max_tokens} tokens: shorten "
                 f"the prompt, or raise num_blocks or kv_memory"
+            )
+
+    def _check_places(self, params: SamplingParams) -> None:
+        if params.num_sequences > self._max_num_seqs:
+            name, what = ("beam_width", "beams") if params.is_beam_search else ("n", "replies")
+            raise InvalidParameter(
+                f"{name} is {params.num_sequences}, but at most {self._max_num_seqs} {what} run at once: "
+                f"ask for fewer, or raise max_num_seqs"
+            )
+        num_needed = num_looked_at(params, self._end_token_ids(params))
+        if params.is_beam_search and num_needed > self._limits.vocab_size:
+            raise InvalidParameter(
+                f"beam_width is {params.beam_width}, which needs a vocabulary of {num_needed} tokens or more, and this "
+                f"model's has {self._limits.vocab_size}: take a smaller one"
             )
 
     def step(self) -> list[TokenDelta]:
@@ -191,7 +220,8 @@ class EngineCore:
     def abort(self, request_id: str, sample: int | None = None, *, report: bool = True) -> bool:
         """Ends a request now and frees its blocks; the next step reports it. False if it has ended already.
 
-        With `sample` given only that reply ends; False also before it has parted from the prompt that all share.
+        With `sample` given only that reply ends; False also before it has parted from the prompt that all share, and
+        for one of a beam search, whose replies part at its end.
         Without `report` nothing more is heard of the request, not even of an end that came before.
         """
         if not report:
@@ -207,6 +237,11 @@ class EngineCore:
             return False
         self._ended += ends if report else []
         return True
+
+    def beam_previews(self) -> list[BeamPreview]:
+        """Where each beam search that has begun stands."""
+        searches = [request.beams for request in self._requests.values() if request.beams is not None]
+        return [preview for beams in searches if (preview := beams.preview()) is not None]
 
     def probe(self, prompt_token_ids: ListOf[int], *, salt: str = "") -> PrefixProbe:
         return self.manager.probe(prompt_token_ids, self.root(salt))
@@ -254,30 +289,57 @@ class EngineCore:
         self.manager.check_integrity(self.scheduler.running)
         for sequence in self.scheduler.waiting:
             assert not sequence.block_table, f"{sequence.request_id} waits and holds blocks"
-        live = {
-            reply.sequence for request in self._requests.values() for reply in request.replies if not reply.has_ended
-        }
+        live = {sequence for request in self._requests.values() for sequence in request.sequences}
         assert live == {*self.scheduler.running, *self.scheduler.waiting}, "the scheduler and the requests disagree"
 
     def _run(self, step: ScheduledStep, deltas: list[TokenDelta]) -> None:
         """Adds to `deltas` as it goes, so that a fault halfway loses no end that was reached before it."""
         now = time.perf_counter()
         for sequence in step.num_tokens:
-            self._reply(sequence).mark_started(now)
+            self._times(sequence).mark_started(now)
         batch, samplers = build_batch(step.num_tokens, step.copies, self.manager.block_size)
         logits = self._runner.execute(batch)
         self._count_prefill(step, time.perf_counter() - now)
         for sequence, num_tokens in step.num_tokens.items():
             sequence.num_computed_tokens += num_tokens
             self.manager.publish(sequence)
-        sequences, rows = [], []
+        sequences, rows, searches = [], [], []
         for row, sequence in enumerate(samplers):
+            request = self._requests[sequence.request_id]
+            if (beams := request.beams) is not None:
+                likely = likely_tokens(logits[row], sequence, beams.score_of(sequence), beams.num_looked_at)
+                beams.take(sequence, likely)
+                if beams.is_ready:
+                    searches.append(request)
+                continue
             family = [sequence, *self._fork(sequence)]
             sequences += family
             rows += [row] * len(family)
         sampled = sample(logits, sequences, rows) if sequences else []
         for sequence, token in zip(sequences, sampled, strict=True):
             deltas.append(self._append(sequence, token.token_id, token.logprobs))
+        for request in searches:
+            deltas += self._advance(request)
+
+    def _advance(self, request: _Request) -> list[TokenDelta]:
+        """A step of a beam search whose beams have all been computed."""
+        assert request.beams is not None, "only a beam search advances"
+        request.beams.advance(self.scheduler)
+        return self._end_beams(request.beams) if request.beams.is_over else []
+
+    def _end_beams(
+        self,
+        beams: BeamGroup,
+        reason: FinishReason | None = None,
+        error: str | None = None,
+        *,
+        keep_tail: bool = True,
+    ) -> list[TokenDelta]:
+        """Ends a search with the best that it has found."""
+        beams.end(self.scheduler, keep_tail=keep_tail)
+        deltas = beams.deltas(reason, error)
+        del self._requests[deltas[0].request_id]
+        return deltas
 
     def _count_prefill(self, step: ScheduledStep, step_s: float) -> None:
         """Steps of single tokens are bound by reading the weights: they say nothing about what a prompt costs."""
@@ -288,15 +350,21 @@ class EngineCore:
             self._prefill_s += step_s
 
     def _fork(self, sequence: Sequence) -> list[Sequence]:
-        children = self.scheduler.fork(sequence)
+        """The replies that part from a sequence whose prompt is computed now."""
+        children = [self.scheduler.fork(sequence, sequence.sample + i) for i in range(1, sequence.num_forks + 1)]
+        sequence.num_forks = 0
         for child in children:
-            self._add_reply(self._requests[sequence.request_id], child).mark_started(time.perf_counter())
+            self._add_reply(self._requests[sequence.request_id], child).times.mark_started(time.perf_counter())
         return children
 
     def _add_reply(self, request: _Request, sequence: Sequence) -> Reply:
-        reply = Reply(sequence, self._tokenizer, request.submitted, self._end_token_ids(sequence.params))
+        reply = self._new_reply(request, sequence)
         request.replies.append(reply)
         return reply
+
+    def _new_reply(self, request: _Request, sequence: Sequence) -> Reply:
+        end_token_ids = self._end_token_ids(sequence.params)
+        return Reply(sequence, self._tokenizer, request.submitted, end_token_ids, request.blocks)
 
     def _append(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None) -> TokenDelta:
         sequence.token_ids.append(token_id)
@@ -313,6 +381,10 @@ class EngineCore:
     def _reply(self, sequence: Sequence) -> Reply:
         return self._requests[sequence.request_id].replies[sequence.sample]
 
+    def _times(self, sequence: Sequence) -> RequestTimes:
+        beams = self._requests[sequence.request_id].beams
+        return self._reply(sequence).times if beams is None else beams.times
+
     def _end(self, request: _Request, reply: Reply, delta: TokenDelta, *, keep_tail: bool = True) -> TokenDelta:
         self.scheduler.finish(reply.sequence, keep_tail=keep_tail)
         request.num_finished += 1
@@ -324,6 +396,8 @@ class EngineCore:
         self, request: _Request, reason: FinishReason, error: str | None = None, *, keep_tail: bool = True
     ) -> list[TokenDelta]:
         """Ends what still grows; samples that never parted from their prompt end with it, each with a delta."""
+        if request.beams is not None:
+            return self._end_beams(request.beams, reason, error, keep_tail=keep_tail)
         live = [reply for reply in request.replies if not reply.has_ended]
         first = request.replies[0].sequence
         live += [

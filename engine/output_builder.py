@@ -25,7 +25,9 @@ class OutputBuilder:
         assert self.is_whole, "asked for the output of a request that still grows"
         samples = tuple(_sample(index, deltas) for index, deltas in enumerate(self._deltas))
         stats = samples[0].stats
-        return RequestOutput(self._request_id, stats.num_prompt_tokens, stats.num_cached_tokens, samples)
+        uses = [sample.stats.block_use for sample in samples if sample.stats.block_use is not None]
+        most = max(uses, key=lambda use: use.num_blocks, default=None)
+        return RequestOutput(self._request_id, stats.num_prompt_tokens, stats.num_cached_tokens, samples, most)
 
 
 def _sample(index: int, deltas: list[TokenDelta]) -> SampleOutput:
@@ -39,4 +41,5 @@ def _sample(index: int, deltas: list[TokenDelta]) -> SampleOutput:
         last.finish_reason,
         last.stats,
         tuple(logprobs for delta in deltas for logprobs in delta.logprobs),
+        last.score,
     )

@@ -1,8 +1,8 @@
 """One reply while it grows: its text, its figures, and whether it has ended."""
 
-import time
-
+from .block_use import BlockCount
 from .request import FinishReason, RequestStats, TokenDelta, TokenLogprobs
+from .request_times import RequestTimes
 from .sequence import Sequence, SequenceStatus
 from .text.detokenizer import Detokenizer
 from .text.stop_strings import StopStrings
@@ -19,16 +19,20 @@ class Reply:
     """
 
     def __init__(
-        self, sequence: Sequence, tokenizer: Tokenizer | None, submitted: float, end_token_ids: frozenset[int]
+        self,
+        sequence: Sequence,
+        tokenizer: Tokenizer | None,
+        submitted: float,
+        end_token_ids: frozenset[int],
+        blocks: BlockCount | None = None,
     ) -> None:
+        """blocks: of the replies side by side of which it is one."""
         self.sequence = sequence
         self._end_token_ids = end_token_ids
         self._detokenizer = Detokenizer(tokenizer) if tokenizer is not None else None
         self._stop_strings = StopStrings(sequence.params.stop)
-        self._submitted = submitted
-        self._started: float | None = None
-        self._first_token: float | None = None
-        self._last_token: float | None = None
+        self.times = RequestTimes(submitted)
+        self._blocks = blocks
         self._untold_ids: tuple[int, ...] = ()
         self._untold_text = ""
         self.end_at_start = self._take_start()  # why it ended before anything was drawn, if it did
@@ -37,15 +41,9 @@ class Reply:
     def has_ended(self) -> bool:
         return self.sequence.status is SequenceStatus.FINISHED
 
-    def mark_started(self, moment: float) -> None:
-        """The first step that computes its sequence begins."""
-        if self._started is None:
-            self._started = moment
-
     def push(self, token_id: int, logprobs: TokenLogprobs | None) -> TokenDelta:
         """Takes the token that was just appended to the sequence; an end token is kept as an id, not as text."""
-        self._last_token = time.perf_counter()
-        self._first_token = self._first_token or self._last_token
+        self.times.mark_token()
         text, reason = self._take(token_id, len(self.sequence.token_ids))
         return self._delta((token_id,), text, reason, logprobs)
 
@@ -117,17 +115,6 @@ class Reply:
         )
 
     def _stats(self) -> RequestStats:
-        now = time.perf_counter()
-        sequence = self.sequence
-        first, last = self._first_token or now, self._last_token or now
-        num_after_first = sequence.num_generated_tokens - 1
-        return RequestStats(
-            num_prompt_tokens=sequence.num_given_tokens,
-            num_cached_tokens=sequence.num_cached_tokens or 0,
-            num_generated_tokens=sequence.num_generated_tokens,
-            num_preemptions=sequence.num_preemptions,
-            queue_ms=((self._started or now) - self._submitted) * 1e3,
-            ttft_ms=(first - self._submitted) * 1e3,
-            total_ms=(last - self._submitted) * 1e3,
-            decode_tokens_per_s=num_after_first / (last - first) if num_after_first > 0 and last > first else 0.0,
-        )
+        if self._blocks is not None:
+            self._blocks.add(self.sequence)
+        return self.times.stats(self.sequence, None if self._blocks is None else self._blocks.use)

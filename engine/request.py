@@ -8,8 +8,11 @@ from .errors import InvalidParameter
 
 Item = TypeVar("Item")
 FinishReason = Literal["stop", "length", "abort", "error"]
+EarlyStopping = bool | Literal["never"]
 MAX_TOP_LOGPROBS = 64
 MAX_SAMPLES = 256
+MAX_BEAM_WIDTH = 64
+MAX_LENGTH_PENALTY = 10.0
 MAX_SHOWN_DIGITS = 30
 
 
@@ -30,8 +33,14 @@ class SamplingParams:
     stop_token_ids: ids that end a reply, beside the model's own end tokens.
     ignore_eos: go on after the model's own end tokens.
     logprobs: how many alternatives to report for each token; None reports nothing, 0 the drawn token alone.
+    beam_width: over 1 searches for the likeliest replies instead of drawing them, keeping so many unfinished ones
+        (see `beam_search`); the n best are given at its end.
+    length_penalty: a reply found by beam search scores the sum of its log probabilities divided by its number of
+        tokens to this power: over 0 favours long replies, under 0 short ones.
+    early_stopping: when beam search ends. True: once beam_width replies have ended. False: once the best unfinished
+        one, at the length it has, wouldn't be among them. "never": once it couldn't at any length.
 
-    Raises InvalidParameter for a value out of range.
+    Raises InvalidParameter for a value out of range, and for values that exclude each other.
     """
 
     temperature: float = 0.0
@@ -48,6 +57,9 @@ class SamplingParams:
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    beam_width: int = 1
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = False
 
     def __post_init__(self) -> None:
         _real("temperature", self.temperature, 0, 100)
@@ -64,6 +76,7 @@ class SamplingParams:
             _whole("seed", self.seed, 0, 2**63 - 1)
         if self.logprobs is not None:
             _whole("logprobs", self.logprobs, 0, MAX_TOP_LOGPROBS)
+        self._check_beams()
         stop = (self.stop,) if isinstance(self.stop, str) else _listed("stop", self.stop)
         if not all(isinstance(text, str) and text for text in stop):
             raise InvalidParameter(f"stop must hold strings that aren't empty, not {self.stop!r}")
@@ -73,6 +86,33 @@ class SamplingParams:
         # Normalising a frozen value once, while it is built, keeps every reader free of the string-or-list question.
         object.__setattr__(self, "stop", stop)
         object.__setattr__(self, "stop_token_ids", stop_token_ids)
+
+    @property
+    def is_beam_search(self) -> bool:
+        return self.beam_width > 1
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences that run at once for this request."""
+        return self.beam_width if self.is_beam_search else self.n
+
+    def _check_beams(self) -> None:
+        _whole("beam_width", self.beam_width, 1, MAX_BEAM_WIDTH)
+        _real("length_penalty", self.length_penalty, -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY)
+        if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
+            raise InvalidParameter(f'early_stopping must be True, False or "never", not {self.early_stopping!r}')
+        if not self.is_beam_search:
+            return
+        if self.temperature > 0:
+            raise InvalidParameter(
+                f"beam_width {self.beam_width} looks for the likeliest replies and draws nothing: set temperature to 0 "
+                f"instead of {self.temperature:g}, or beam_width to 1"
+            )
+        if self.n > self.beam_width:
+            raise InvalidParameter(
+                f"n is {self.n}, but a search with beam_width {self.beam_width} finds no more than {self.beam_width} "
+                f"replies: raise beam_width, or ask for fewer"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +124,22 @@ class TokenLogprobs:
     top: tuple[tuple[int, float], ...] = ()  # (token id, log probability), most likely first
 
 
+@dataclass(frozen=True, slots=True)
+class BlockUse:
+    """What a request's sequences held together when they held the most, and what they would have held each alone."""
+
+    num_blocks: int
+    num_blocks_alone: int
+    num_sequences: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestStats:
-    """What one sample cost; times in milliseconds."""
+    """What one sample cost; times in milliseconds.
+
+    Of beam search the first token counts as come when the search has taken its first step, from when on there is a
+    preview to show; the rate is that of the search. `block_use` is that of the whole request, as far as it has come.
+    """
 
     num_prompt_tokens: int  # with what the reply was given to begin with
     num_cached_tokens: int
@@ -96,6 +149,7 @@ class RequestStats:
     ttft_ms: float  # from submit to its first token
     total_ms: float
     decode_tokens_per_s: float  # after the first token
+    block_use: BlockUse | None = None  # where several sequences share a prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +157,7 @@ class TokenDelta:
     """New tokens of one sample; `stats` comes with the last one, `error` where that is a failure.
 
     What the reply was given to begin with comes with the first delta; `logprobs` are of drawn tokens alone.
+    Beam search may change its mind until its end: then each of its replies comes as one delta, with its `score`.
     """
 
     request_id: str
@@ -113,11 +168,26 @@ class TokenDelta:
     logprobs: tuple[TokenLogprobs, ...] = ()
     stats: RequestStats | None = None
     error: str | None = None
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeamPreview:
+    """The best unfinished beam of a search: where it stands, not what it will say; `score` as of finished replies."""
+
+    request_id: str
+    num_beams: int
+    token_ids: tuple[int, ...]
+    text: str
+    score: float
 
 
 @dataclass(frozen=True, slots=True)
 class SampleOutput:
-    """One finished reply; `token_ids` includes the end token, `text` doesn't."""
+    """One finished reply; `token_ids` includes the end token, `text` doesn't.
+
+    Of beam search, samples come best first; `score` is the sum of log probabilities under the length penalty.
+    """
 
     index: int
     token_ids: tuple[int, ...]
@@ -125,16 +195,21 @@ class SampleOutput:
     finish_reason: FinishReason
     stats: RequestStats
     logprobs: tuple[TokenLogprobs, ...] = ()
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RequestOutput:
-    """A finished request; `num_cached_tokens` counts prompt tokens whose KV was reused."""
+    """A finished request; `num_cached_tokens` counts prompt tokens whose KV was reused.
+
+    block_use: None where one sequence did it all.
+    """
 
     request_id: str
     num_prompt_tokens: int
     num_cached_tokens: int
     samples: tuple[SampleOutput, ...] = field(default=())
+    block_use: BlockUse | None = None
 
 
 def _listed(name: str, values: Sequence[Item]) -> tuple[Item, ...]:

@@ -21,6 +21,15 @@ class SampledToken:
     logprobs: TokenLogprobs | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LikelyToken:
+    """A token that may follow a beam; `score` is the beam's log probability with the token's."""
+
+    token_id: int
+    score: float
+    logprobs: TokenLogprobs | None = None
+
+
 def uniform(seed: int, position: int) -> float:
     """The number in [0, 1) that belongs to a seed and a position.
 
@@ -52,6 +61,20 @@ def sample(logits: Tensor, sequences: ListOf[Sequence], rows: ListOf[int]) -> li
             logprobs = _logprobs(logits[row], token_id, sequence.params.logprobs)
         sampled.append(SampledToken(token_id, logprobs))
     return sampled
+
+
+def likely_tokens(logits: Tensor, sequence: Sequence, score: float, count: int) -> list[LikelyToken]:
+    """The `count` likeliest tokens after a beam, likeliest first, from its row of `logits` [vocab] (float32).
+
+    Penalties apply to log probabilities here, as in transformers' beam search, and sums are made in float32.
+    """
+    logprobs = torch.log_softmax(logits, dim=-1)
+    values, ids = torch.topk(_penalise(logprobs, sequence) + score, min(count, len(logprobs)))
+    tokens = zip(ids.tolist(), values.tolist(), logprobs[ids].tolist(), strict=True)
+    if sequence.params.logprobs is None:
+        return [LikelyToken(token_id, value) for token_id, value, _ in tokens]
+    top = _top_logprobs(logprobs, sequence.params.logprobs)
+    return [LikelyToken(token_id, value, TokenLogprobs(token_id, own, top)) for token_id, value, own in tokens]
 
 
 def _takes_likeliest(params: SamplingParams) -> bool:
@@ -114,5 +137,9 @@ def _nucleus_bound(probabilities: Tensor, top_p: float) -> Tensor:
 
 def _logprobs(logits: Tensor, token_id: int, num_top: int) -> TokenLogprobs:
     logprobs = torch.log_softmax(logits, dim=-1)
+    return TokenLogprobs(token_id, float(logprobs[token_id]), _top_logprobs(logprobs, num_top))
+
+
+def _top_logprobs(logprobs: Tensor, num_top: int) -> tuple[tuple[int, float], ...]:
     values, ids = torch.topk(logprobs, min(num_top, len(logprobs)))
-    return TokenLogprobs(token_id, float(logprobs[token_id]), tuple(zip(ids.tolist(), values.tolist(), strict=True)))
+    return tuple(zip(ids.tolist(), values.tolist(), strict=True))

@@ -38,7 +38,8 @@ class Scheduler:
        sequence is computing right now steps aside for a bounded number of steps, so that it is computed once.
 
     When a running sequence can't get the block it needs, the newest running one gives up its own and waits, in its
-    old place in line, to be recomputed.
+    old place in line, to be recomputed; an idle one does so first. Idle ones also make room for who waits when nothing
+    else goes on: they wait for a sibling, perhaps for that very one.
 
     Always: waiting is in order of arrival; the running ones' places never exceed max_num_seqs.
     """
@@ -79,15 +80,16 @@ class Scheduler:
             sequence.last_served = self._num_served
         return step
 
-    def fork(self, parent: Sequence) -> list[Sequence]:
-        """The replies that part from a sequence whose prompt is computed now; they run from here on."""
-        children = [parent.fork(parent.sample + i, SequenceStatus.RUNNING) for i in range(1, parent.num_forks + 1)]
-        parent.num_forks = 0
-        for child in children:
+    def fork(self, parent: Sequence, sample: int) -> Sequence:
+        """A reply or beam that parts from another where that one stands, running or waiting as it does."""
+        child = parent.fork(sample, parent.status)
+        if parent.status is SequenceStatus.RUNNING:
             self.manager.fork(parent, child)
             self.running.append(child)
-        self.running.sort(key=lambda sequence: sequence.order)
-        return children
+            self.running.sort(key=lambda sequence: sequence.order)
+        else:
+            self._put_in_line(child)
+        return child
 
     def finish(self, sequence: Sequence, *, keep_tail: bool = True) -> None:
         """Takes a sequence out, wherever it stands; its computed blocks stay cached."""
@@ -106,7 +108,10 @@ class Scheduler:
             if self.manager.grow(sequence, num_tokens):
                 step.add(sequence, num_tokens)
                 return
-            self._preempt(self.running[-1], step)
+            self._preempt(self._newest_idle() or self.running[-1], step)
+
+    def _newest_idle(self) -> Sequence | None:
+        return next((sequence for sequence in reversed(self.running) if sequence.is_idle), None)
 
     def _preempt(self, sequence: Sequence, step: ScheduledStep) -> None:
         step.drop(sequence)
@@ -117,24 +122,36 @@ class Scheduler:
         sequence.status = SequenceStatus.WAITING
         sequence.num_preemptions += 1
         self.num_preemptions += 1
+        self._put_in_line(sequence)
+
+    def _put_in_line(self, sequence: Sequence) -> None:
         position = next((i for i, other in enumerate(self.waiting) if other.order > sequence.order), len(self.waiting))
         self.waiting.insert(position, sequence)
 
     def _admit_waiting(self, step: ScheduledStep) -> None:
         if step.has_preempted:
             return  # what it gave up would be taken right back
-        num_places = self._max_num_seqs - sum(sequence.num_places for sequence in self.running)
-        for sequence in list(self.waiting):
-            if step.budget <= 0 or sequence.num_places > num_places:
+        for sequence in [sequence for sequence in self.waiting if not sequence.is_idle]:
+            if step.budget <= 0:
                 return
             if sequence.num_steps_deferred < MAX_STEPS_DEFERRED and self.manager.computed_by_other(sequence):
                 sequence.num_steps_deferred += 1
                 continue
-            if not self.manager.admit(sequence, alone=not self.running):
+            if not self._admit(sequence, step):
                 return
-            self.waiting.remove(sequence)
-            sequence.status = SequenceStatus.RUNNING
-            self.running.append(sequence)
-            self.running.sort(key=lambda sequence: sequence.order)
-            num_places -= sequence.num_places
             step.add(sequence, min(sequence.num_remaining_tokens, step.budget))
+
+    def _admit(self, sequence: Sequence, step: ScheduledStep) -> bool:
+        while not self._has_place(sequence) or not self.manager.admit(sequence, alone=not self.running):
+            idle = None if step.num_tokens else self._newest_idle()
+            if idle is None:
+                return False
+            self._preempt(idle, step)
+        self.waiting.remove(sequence)
+        sequence.status = SequenceStatus.RUNNING
+        self.running.append(sequence)
+        self.running.sort(key=lambda sequence: sequence.order)
+        return True
+
+    def _has_place(self, sequence: Sequence) -> bool:
+        return sequence.num_places + sum(running.num_places for running in self.running) <= self._max_num_seqs

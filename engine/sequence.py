@@ -33,7 +33,7 @@ class Sequence:
     num_start_tokens: int = 0
     sample: int = 0
     seed: int = 0
-    num_forks: int = 0  # replies that part from this sequence once its prompt is computed
+    num_forks: int = 0  # replies or beams that part from this sequence once its prompt is computed
     arrival: int = 0  # the number of its request
     status: SequenceStatus = SequenceStatus.WAITING
     block_table: list[Block] = field(default_factory=list)
@@ -44,6 +44,7 @@ class Sequence:
     num_preemptions: int = 0
     num_steps_deferred: int = 0  # steps that it waited for a block which another sequence computes
     last_served: int = -1  # grows with every turn that any sequence gets
+    is_idle: bool = False  # nothing to compute: what comes next depends on other sequences
 
     @property
     def order(self) -> tuple[int, int]:

@@ -57,6 +57,8 @@ BOUND_LIBRARIES = {
 # The hard logic, which tests in milliseconds because nothing in it needs torch.
 TORCH_FREE = (
     "engine/batch.py",
+    "engine/beam_search.py",
+    "engine/block_use.py",
     "engine/cache",
     "engine/config.py",
     "engine/errors.py",

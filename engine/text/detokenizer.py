@@ -2,6 +2,7 @@
 
 import codecs
 from collections.abc import Iterable, Sequence
+from copy import copy
 
 from .tokenizer import Tokenizer
 
@@ -22,6 +23,13 @@ class Detokenizer:
         self._skip_special = skip_special
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._at_start = True
+
+    def fork(self) -> "Detokenizer":
+        """One that goes on from here by itself."""
+        other = copy(self)
+        other._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        other._decoder.setstate(self._decoder.getstate())
+        return other
 
     def push(self, token_ids: Iterable[int]) -> str:
         """Take the next ids; return the text that is now certain."""

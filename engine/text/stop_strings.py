@@ -7,6 +7,7 @@ string, so nothing of a stop string is ever shown and nothing is held a characte
 
 from collections import deque
 from collections.abc import Sequence
+from copy import copy
 
 
 class StopStrings:
@@ -26,6 +27,10 @@ class StopStrings:
         self._state = 0
         self._held = ""
         self._matched: str | None = None
+
+    def fork(self) -> "StopStrings":
+        """One that goes on from here by itself."""
+        return copy(self)  # what is written to is never changed in place
 
     def push(self, text: str) -> tuple[str, str | None]:
         """Take the next piece of text; return what may be shown now, and the stop string once one is complete.
