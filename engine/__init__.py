@@ -15,7 +15,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 if TYPE_CHECKING:
     from .async_engine import AsyncEngine
     from .cache.block_detail import BlockDetail
-    from .cache.block_manager import PrefixProbe
+    from .cache.prefix_probe import CachedCandidate, MissKind, PrefixMiss, PrefixProbe
     from .config import EngineConfig
     from .engine import Engine
     from .errors import PagedChatError
@@ -29,14 +29,17 @@ _MODULES = {
     "AsyncEngine": "async_engine",
     "BlockDetail": "cache.block_detail",
     "BlockEvent": "events",
+    "CachedCandidate": "cache.prefix_probe",
     "ChatMessage": "text.chat_message",
     "Engine": "engine",
     "EngineConfig": "config",
     "EventKind": "events",
     "LoadProgress": "progress",
+    "MissKind": "cache.prefix_probe",
     "PagedChatError": "errors",
     "PoolSnapshot": "metrics",
-    "PrefixProbe": "cache.block_manager",
+    "PrefixMiss": "cache.prefix_probe",
+    "PrefixProbe": "cache.prefix_probe",
     "RequestOutput": "request",
     "RequestStats": "request",
     "SampleOutput": "request",
@@ -49,13 +52,16 @@ __all__ = [
     "AsyncEngine",
     "BlockDetail",
     "BlockEvent",
+    "CachedCandidate",
     "ChatMessage",
     "Engine",
     "EngineConfig",
     "EventKind",
     "LoadProgress",
+    "MissKind",
     "PagedChatError",
     "PoolSnapshot",
+    "PrefixMiss",
     "PrefixProbe",
     "RequestOutput",
     "RequestStats",

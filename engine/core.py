@@ -15,7 +15,8 @@ from .beam_search import num_looked_at
 from .block_use import BlockCount
 from .cache.block import Root
 from .cache.block_detail import BlockDetail, block_detail
-from .cache.block_manager import BlockManager, PrefixProbe
+from .cache.block_manager import BlockManager
+from .cache.prefix_probe import PrefixProbe
 from .errors import EmptyPrompt, InvalidParameter, PromptTooLong
 from .events import EventKind, EventLog
 from .metrics import PoolSnapshot
@@ -243,8 +244,9 @@ class EngineCore:
         searches = [request.beams for request in self._requests.values() if request.beams is not None]
         return [preview for beams in searches if (preview := beams.preview()) is not None]
 
-    def probe(self, prompt_token_ids: ListOf[int], *, salt: str = "") -> PrefixProbe:
-        return self.manager.probe(prompt_token_ids, self.root(salt))
+    def probe(self, prompt_token_ids: ListOf[int], *, salt: str = "", across_salts: bool = False) -> PrefixProbe:
+        """What a request with this prompt would reuse now; changes nothing. See `BlockManager.probe`."""
+        return self.manager.probe(prompt_token_ids, self.root(salt), across_roots=across_salts)
 
     def snapshot(self) -> PoolSnapshot:
         pool, counters = self.manager.pool, self.manager.counters

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from .assembly import build_core, build_kv_cache
 from .cache.block_detail import BlockDetail
-from .cache.block_manager import PrefixProbe
+from .cache.prefix_probe import PrefixProbe
 from .config import EngineConfig
 from .core import EngineCore
 from .errors import EngineClosed, InvalidParameter, StepFailed, TokenizerMissing
@@ -153,9 +153,13 @@ class Engine:
 
     # The cache
 
-    def probe(self, prompt_token_ids: ListOf[int], *, salt: str = "") -> PrefixProbe:
-        """What a request with this prompt would reuse now; changes nothing."""
-        return self._open_core().probe(prompt_token_ids, salt=salt)
+    def probe(self, prompt_token_ids: ListOf[int], *, salt: str = "", across_salts: bool = False) -> PrefixProbe:
+        """What a request with this prompt would reuse now, and why no more; changes nothing.
+
+        across_salts: also tell how many of its tokens are cached for other salts. Only for who may know what they sent:
+        asked with one guess after the other, it tells.
+        """
+        return self._open_core().probe(prompt_token_ids, salt=salt, across_salts=across_salts)
 
     def snapshot(self) -> PoolSnapshot:
         return self._open_core().snapshot()

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
+from .cache.prefix_probe import PrefixProbe
 from .errors import InvalidParameter
 
 Item = TypeVar("Item")
@@ -139,6 +140,8 @@ class RequestStats:
 
     Of beam search the first token counts as come when the search has taken its first step, from when on there is a
     preview to show; the rate is that of the search. `block_use` is that of the whole request, as far as it has come.
+
+    prefix: what its prompt found in the cache, and why no more; None for a request that was never admitted.
     """
 
     num_prompt_tokens: int  # with what the reply was given to begin with
@@ -150,6 +153,7 @@ class RequestStats:
     total_ms: float
     decode_tokens_per_s: float  # after the first token
     block_use: BlockUse | None = None  # where several sequences share a prompt
+    prefix: PrefixProbe | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,4 +39,5 @@ class RequestTimes:
             total_ms=(last - self.submitted) * 1e3,
             decode_tokens_per_s=num_after_first / (last - first) if num_after_first > 0 and last > first else 0.0,
             block_use=block_use,
+            prefix=sequence.prefix,
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from .cache.block import Block, Root
+from .cache.prefix_probe import PrefixProbe
 from .request import SamplingParams
 
 
@@ -41,6 +42,7 @@ class Sequence:
     num_published_blocks: int = 0
     num_computed_tokens: int = 0
     num_cached_tokens: int | None = None  # prompt tokens reused at first admission; None before it
+    prefix: PrefixProbe | None = None  # what it found at first admission, and why no more; None before it
     num_preemptions: int = 0
     num_steps_deferred: int = 0  # steps that it waited for a block which another sequence computes
     last_served: int = -1  # grows with every turn that any sequence gets
@@ -91,6 +93,7 @@ class Sequence:
             block_hashes=list(self.block_hashes),
             num_computed_tokens=self.num_computed_tokens,
             num_cached_tokens=self.num_cached_tokens,
+            prefix=self.prefix,
             num_preemptions=self.num_preemptions,
             last_served=self.last_served,
         )

@@ -15,29 +15,20 @@ freed, and even taken by others, between being named here and being read.
 """
 
 from collections.abc import Sequence as Tokens
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..events import EventKind, EventLog
 from ..sequence import Sequence
-from .block import Block, Parent, Root
+from .block import Block, Root
 from .block_hash import BlockHasher
 from .block_pool import BlockPool
+from .evicted_blocks import EvictedBlocks
+from .prefix_match import NOTHING, PrefixMatch, PrefixMatcher
+from .prefix_probe import MissKind, PrefixProbe
 
-
-@dataclass(frozen=True, slots=True)
-class PrefixProbe:
-    """What a request would reuse now: tokens in all, blocks shared whole, and the first token it must compute."""
-
-    num_cached_tokens: int
-    num_cached_blocks: int
-    first_missing_token: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Match:
-    blocks: list[Block]
-    partial: Block | None  # copied from, for its first num_partial_tokens
-    num_partial_tokens: int
+# Evictions that are remembered, for each block of the pool: the chats of a pool that was filled so often again.
+EVICTED_PER_BLOCK = 4
+MAX_ROOTS_SEARCHED = 64
 
 
 @dataclass(slots=True)
@@ -66,12 +57,19 @@ class BlockManager:
         watermark_blocks: int = 0,
         hasher: BlockHasher | None = None,
         events: EventLog | None = None,
+        num_evicted_remembered: int | None = None,
     ) -> None:
+        """num_evicted_remembered: of how many evicted blocks it is known that they were here; EVICTED_PER_BLOCK for
+        each block of the pool if it is None.
+        """
         self.events = events or EventLog(capacity=1)
-        self.pool = BlockPool(num_blocks, self.events)
-        self.block_size = block_size
         self.hasher = hasher or BlockHasher()
+        if num_evicted_remembered is None:
+            num_evicted_remembered = EVICTED_PER_BLOCK * num_blocks
+        self.pool = BlockPool(num_blocks, self.events, evicted=EvictedBlocks(self.hasher, num_evicted_remembered))
+        self.block_size = block_size
         self.counters = CacheCounters()
+        self._matcher = PrefixMatcher(self.pool, self.hasher, block_size)
         self._prefix_caching = prefix_caching
         self._watermark_blocks = watermark_blocks
         self._copies: dict[Block, Block] = {}  # destination -> source, for the next step
@@ -87,11 +85,19 @@ class BlockManager:
 
     # Admission
 
-    def probe(self, token_ids: Tokens[int], root: Root) -> PrefixProbe:
-        """Looks only: counts no use, moves no block."""
-        match = self._match(token_ids, root, [])
-        num_cached = len(match.blocks) * self.block_size + match.num_partial_tokens
-        return PrefixProbe(num_cached, len(match.blocks), num_cached)
+    def probe(self, token_ids: Tokens[int], root: Root, *, across_roots: bool = False) -> PrefixProbe:
+        """Looks only: counts no use, moves no block.
+
+        across_roots: also tell how much the prompt would find under other salts, of which whoever asks must be allowed
+        to know what they sent.
+        """
+        match = self._matcher.match(token_ids, root) if self._prefix_caching else NOTHING
+        probe = self._probe(token_ids, root, match)
+        if not across_roots or probe.miss is None:
+            return probe
+        others = [other for other in self.pool.index.roots if other != root][-MAX_ROOTS_SEARCHED:]
+        found = [self._matcher.match(token_ids, other).num_tokens(self.block_size) for other in others]
+        return replace(probe, miss=replace(probe.miss, num_tokens_elsewhere=max(found, default=0)))
 
     def admit(self, sequence: Sequence, *, alone: bool) -> bool:
         """Matches the sequence's tokens and gives it blocks for all of them; False means not now, nothing changed.
@@ -99,18 +105,22 @@ class BlockManager:
         `alone` says that nothing else runs: then the watermark would only keep the pool idle.
         """
         assert not sequence.block_table, "admitted a sequence that holds blocks"
-        match = self._match(sequence.token_ids, sequence.root, sequence.block_hashes)
+        match = self._match(sequence)
         num_new = self.blocks_for(len(sequence.token_ids)) - len(match.blocks)
         num_revived = sum(block.ref_count == 0 for block in match.blocks)
         reserve = 0 if alone else self._watermark_blocks
         if self.pool.num_available - num_revived - num_new < reserve:
             return False
         self.events.request_id = sequence.request_id
+        if sequence.prefix is None:
+            sequence.prefix = self._probe(
+                sequence.token_ids, sequence.root, match
+            )  # before it takes a block from there
         for block in match.blocks:
             self.pool.acquire(block)
         sequence.block_table = list(match.blocks)
         sequence.num_published_blocks = len(match.blocks)
-        sequence.num_computed_tokens = len(match.blocks) * self.block_size + match.num_partial_tokens
+        sequence.num_computed_tokens = match.num_tokens(self.block_size)
         if match.partial is not None:
             self.pool.touch(match.partial)
             sequence.block_table.append(self._take_copy(match.partial, match.num_partial_tokens))
@@ -124,33 +134,21 @@ class BlockManager:
         """Whether the first block that the sequence would compute is being computed by another one right now."""
         if not self._being_computed:
             return False
-        match = self._match(sequence.token_ids, sequence.root, sequence.block_hashes)
+        match = self._match(sequence)
         hashes = self._hashes(sequence, len(sequence.token_ids) // self.block_size)
         return len(match.blocks) < len(hashes) and hashes[len(match.blocks)] in self._being_computed
 
-    def _match(self, token_ids: Tokens[int], root: Root, known_hashes: list[bytes]) -> _Match:
-        """Whole blocks from the root on, then the longest common part of one more; never the last token."""
-        blocks: list[Block] = []
+    def _match(self, sequence: Sequence) -> PrefixMatch:
         if not self._prefix_caching:
-            return _Match(blocks, None, 0)
-        limit = len(token_ids) - 1
-        parent: Parent = root
-        for end in range(self.block_size, limit + 1, self.block_size):
-            tokens = token_ids[end - self.block_size : end]
-            position = len(blocks)
-            if position < len(known_hashes):
-                block_hash = known_hashes[position]
-            else:
-                block_hash = self.hasher.block(parent.block_hash or b"", tokens)
-            block = self.pool.index.find_full(parent, block_hash, tokens)
-            if block is None:
-                break
-            blocks.append(block)
-            parent = block
-        start = len(blocks) * self.block_size
-        rest = token_ids[start : min(limit, start + self.block_size)]
-        partial, num_partial_tokens = self.pool.index.find_longest(parent, rest)
-        return _Match(blocks, partial, num_partial_tokens)
+            return NOTHING
+        return self._matcher.match(sequence.token_ids, sequence.root, sequence.block_hashes)
+
+    def _probe(self, token_ids: Tokens[int], root: Root, match: PrefixMatch) -> PrefixProbe:
+        num_cached = match.num_tokens(self.block_size)
+        miss = self._matcher.miss(token_ids, root, match)
+        if miss is not None and not self._prefix_caching:
+            miss = replace(miss, kind=MissKind.CACHE_OFF)
+        return PrefixProbe(num_cached, len(match.blocks), num_cached, miss)
 
     def _announce(self, sequence: Sequence) -> None:
         """Tells later requests which full blocks of this one are on their way."""

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from ..events import EventKind, EventLog
 from .block import NULL_BLOCK_ID, Block, Parent
+from .block_hash import BlockHasher
+from .evicted_blocks import EvictedBlocks
 from .free_queue import FreeQueue
 from .prefix_index import PrefixIndex
 
@@ -20,10 +22,14 @@ class BlockPool:
     and an evicted block never leaves findable children behind.
     """
 
-    def __init__(self, num_blocks: int, events: EventLog | None = None) -> None:
+    def __init__(
+        self, num_blocks: int, events: EventLog | None = None, *, evicted: EvictedBlocks | None = None
+    ) -> None:
+        """evicted: remembers what `take` gives up; by default so many blocks as the pool has."""
         assert num_blocks >= 2, "a pool holds the null block and at least one more"
         self.blocks = [Block(block_id) for block_id in range(num_blocks)]
         self.index = PrefixIndex()
+        self.evicted = EvictedBlocks(BlockHasher(), capacity=num_blocks) if evicted is None else evicted
         self.num_shared = 0  # blocks with ref_count > 1
         self.num_evictions = 0
         self.num_frees = 0
@@ -59,7 +65,7 @@ class BlockPool:
         block = next(queue for queue in (self._empty, self._partial, self._full) if queue).pop_front()
         if block.is_published:
             num_tokens = len(block.token_ids)
-            self.index.remove(block)
+            self._give_up(block)
             self.num_evictions += 1
             self._events.record(EventKind.EVICTED, block.block_id, num_tokens=num_tokens)
         block.ref_count = 1
@@ -98,6 +104,7 @@ class BlockPool:
             self.index.remove(sibling)
             self._empty.append(sibling)
         self.index.add(block, parent, token_ids, block_hash)
+        self.evicted.discard(block)
         self._events.record(EventKind.PUBLISHED, block.block_id, block.ref_count, num_tokens=len(token_ids))
 
     def touch(self, block: Block) -> None:
@@ -112,7 +119,7 @@ class BlockPool:
         for queue in (self._partial, self._full):
             while queue:
                 block = queue.pop_front()
-                self.index.remove(block)
+                self._give_up(block)
                 self._empty.append(block)
 
     def check_integrity(self) -> None:
@@ -134,6 +141,11 @@ class BlockPool:
                 assert block.parent.ref_count > 0, f"block {block.block_id} is held and its parent isn't"
         assert self.num_shared == sum(block.ref_count > 1 for block in self.blocks), "the count of shared blocks is off"
         self.index.check_integrity(self.blocks)
+
+    def _give_up(self, block: Block) -> None:
+        """Nobody finds it any more; that it was here is remembered."""
+        self.evicted.add(block)
+        self.index.remove(block)
 
     def _queue_of(self, block: Block) -> FreeQueue:
         if not block.is_published:

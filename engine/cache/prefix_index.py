@@ -1,8 +1,8 @@
 """Finds published blocks again: full ones by their hash, any of them through their parent."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from .block import Block, Parent
+from .block import Block, Parent, Root
 
 
 class PrefixIndex:
@@ -15,9 +15,9 @@ class PrefixIndex:
 
     def __init__(self) -> None:
         self._by_hash: dict[bytes, Block] = {}
-        # Keyed by the first token too: siblings are many where chats part, those that agree in a token are few.
-        self._children: dict[tuple[Parent, int], dict[int, Block]] = {}
-        self._num_children: dict[Block, int] = {}
+        # By the first token, then by id: siblings are many where chats part, those that agree in a token are few.
+        self._children: dict[Parent, dict[int, dict[int, Block]]] = {}
+        self.roots: dict[Root, None] = {}  # that have children, in the order in which they got the first
         self.num_published = 0
 
     def find_full(self, parent: Parent, block_hash: bytes, token_ids: Sequence[int]) -> Block | None:
@@ -35,7 +35,7 @@ class PrefixIndex:
         best, best_length = None, 0
         if not token_ids:
             return best, best_length
-        for block in self._children.get((parent, token_ids[0]), {}).values():
+        for block in self._alike(parent, token_ids[0]):
             length = common_length(block.token_ids, token_ids)
             if length > best_length:
                 best, best_length = block, length
@@ -43,12 +43,16 @@ class PrefixIndex:
                     break
         return best, best_length
 
+    def any_child(self, parent: Parent) -> Block | None:
+        """A block that follows here, whatever it holds; one of the newer ones."""
+        children = self._children.get(parent)
+        return next(iter(next(reversed(children.values())).values())) if children else None
+
     def partial_prefixes(self, parent: Parent, token_ids: Sequence[int]) -> list[Block]:
         """The partial children that hold nothing but a beginning of these tokens."""
-        siblings = self._children.get((parent, token_ids[0]), {}).values()
         return [
             block
-            for block in siblings
+            for block in self._alike(parent, token_ids[0])
             if block.block_hash is None and common_length(block.token_ids, token_ids) == len(block.token_ids)
         ]
 
@@ -56,7 +60,7 @@ class PrefixIndex:
         return block_hash in self._by_hash
 
     def has_children(self, block: Block) -> bool:
-        return block in self._num_children
+        return block in self._children
 
     def add(self, block: Block, parent: Parent, token_ids: Sequence[int], block_hash: bytes | None) -> None:
         assert not block.is_published, "published a block twice"
@@ -65,25 +69,26 @@ class PrefixIndex:
         if block_hash is not None:
             assert block_hash not in self._by_hash, "two blocks under one hash"
             self._by_hash[block_hash] = block
-        self._children.setdefault((parent, block.token_ids[0]), {})[block.block_id] = block
-        if isinstance(parent, Block):
-            self._num_children[parent] = self._num_children.get(parent, 0) + 1
+        self._children.setdefault(parent, {}).setdefault(block.token_ids[0], {})[block.block_id] = block
+        if isinstance(parent, Root):
+            self.roots.setdefault(parent)
         self.num_published += 1
 
     def remove(self, block: Block) -> None:
         parent = block.parent
         assert parent is not None, "removed a block that isn't published"
-        assert block not in self._num_children, "removed a block whose children would be lost with it"
+        assert block not in self._children, "removed a block whose children would be lost with it"
         if block.block_hash is not None:
             del self._by_hash[block.block_hash]
-        key = (parent, block.token_ids[0])
-        del self._children[key][block.block_id]
-        if not self._children[key]:
-            del self._children[key]
-        if isinstance(parent, Block):
-            self._num_children[parent] -= 1
-            if not self._num_children[parent]:
-                del self._num_children[parent]
+        children = self._children[parent]
+        alike = children[block.token_ids[0]]
+        del alike[block.block_id]
+        if not alike:
+            del children[block.token_ids[0]]
+        if not children:
+            del self._children[parent]
+            if isinstance(parent, Root):
+                del self.roots[parent]
         block.parent, block.token_ids, block.block_hash = None, (), None
         self.num_published -= 1
 
@@ -93,19 +98,26 @@ class PrefixIndex:
         assert len(published) == self.num_published, "the count of published blocks is off"
         full = {block.block_hash: block for block in published if block.block_hash is not None}
         assert full == self._by_hash, "the hash map and the blocks disagree"
-        in_children = [block for children in self._children.values() for block in children.values()]
+        in_children = [
+            (parent, first, block)
+            for parent, children in self._children.items()
+            for first, alike in children.items()
+            for block in alike.values()
+        ]
         assert len(in_children) == len(published), "the index of children and the blocks disagree"
-        counts: dict[Block, int] = {}
-        for block in in_children:
-            parent = block.parent
-            assert parent is not None, f"block {block.block_id} is indexed and not published"
-            assert block.token_ids, f"block {block.block_id} is published and holds nothing"
-            assert block.block_id in self._children[(parent, block.token_ids[0])], "a block is under the wrong parent"
+        for parent, first, block in in_children:
+            assert block.parent == parent, f"block {block.block_id} is under the wrong parent"
+            assert block.token_ids[0] == first, f"block {block.block_id} is under another token than its first"
             if isinstance(parent, Block):
                 assert parent.is_published, f"block {block.block_id} hangs under one that can't be found"
                 assert parent.block_hash is not None, f"block {block.block_id} hangs under a partial one"
-                counts[parent] = counts.get(parent, 0) + 1
-        assert counts == self._num_children, "the counts of children are off"
+        assert all(children and all(children.values()) for children in self._children.values()), "an entry is empty"
+        roots = {parent for parent in self._children if isinstance(parent, Root)}
+        assert roots == self.roots.keys(), "the list of roots is off"
+
+    def _alike(self, parent: Parent, first_token: int) -> Iterable[Block]:
+        """The children that begin with this token."""
+        return self._children.get(parent, {}).get(first_token, {}).values()
 
 
 def common_length(first: Sequence[int], second: Sequence[int]) -> int:

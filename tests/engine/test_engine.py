@@ -294,11 +294,12 @@ def test_a_request_submitted_while_others_run_joins_them(engine, make_engine):
 
 
 def test_probe_says_what_a_request_would_reuse(engine):
-    assert engine.probe(PROMPT[:40]) == PrefixProbe(0, 0, 0)
+    assert engine.probe(PROMPT[:40]).num_cached_tokens == 0
     ask(engine, PROMPT[:40], greedy(1))
     before = engine.snapshot()
     assert engine.probe(PROMPT[:40]) == PrefixProbe(39, 2, 39)
-    assert engine.probe([*PROMPT[:20], 5, 5, 5]) == PrefixProbe(20, 1, 20)
+    parted = engine.probe([*PROMPT[:20], 5, 5, 5])
+    assert (parted.num_cached_tokens, parted.num_cached_blocks, parted.first_missing_token) == (20, 1, 20)
     assert engine.snapshot() == before
     assert ask(engine, [*PROMPT[:20], 5, 5, 5], greedy(1)).num_cached_tokens == 20
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence as ListOf
 
 from paged_chat.engine.cache.block import Block, Root
 from paged_chat.engine.cache.block_hash import BlockHasher
-from paged_chat.engine.cache.block_manager import BlockManager, PrefixProbe
+from paged_chat.engine.cache.block_manager import BlockManager
+from paged_chat.engine.cache.prefix_probe import PrefixProbe
 from paged_chat.engine.events import EventLog
 from paged_chat.engine.request import SamplingParams
 from paged_chat.engine.sequence import Sequence, SequenceStatus
@@ -74,6 +75,7 @@ class CacheDriver:
         watermark_blocks: int = 0,
         hasher: BlockHasher | None = None,
         events: EventLog | None = None,
+        num_evicted_remembered: int | None = None,
     ) -> None:
         self.manager = BlockManager(
             num_blocks,
@@ -82,6 +84,7 @@ class CacheDriver:
             watermark_blocks=watermark_blocks,
             hasher=hasher,
             events=events,
+            num_evicted_remembered=num_evicted_remembered,
         )
         self.memory = SimulatedMemory(block_size)
         self.running: list[Sequence] = []

@@ -9,7 +9,7 @@ import pytest
 
 from cache_driver import CacheDriver, WorstHasher, table
 from paged_chat.engine.cache.block_hash import BlockHasher
-from paged_chat.engine.cache.block_manager import PrefixProbe
+from paged_chat.engine.cache.prefix_probe import PrefixProbe
 
 PROMPT = list(range(1000, 1200))
 

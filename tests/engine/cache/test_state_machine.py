@@ -4,6 +4,8 @@ The driver's dictionary says what each slot of the pool really holds: a token an
 small that prefixes collide all the time, and pools so small that blocks are evicted all the time.
 """
 
+from collections.abc import Sequence as ListOf
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,7 +19,9 @@ from hypothesis.stateful import (
 )
 
 from cache_driver import CacheDriver, WorstHasher, table
+from paged_chat.engine.cache.block import Block, Parent, Root
 from paged_chat.engine.cache.block_hash import BlockHasher
+from paged_chat.engine.cache.prefix_probe import MissKind, PrefixProbe
 from paged_chat.engine.sequence import Sequence
 
 SALTS = ("", "ann")
@@ -33,6 +37,7 @@ class CacheMachine(RuleBasedStateMachine):
     """Requests come, grow, part, end, are preempted or fail, in any order that an engine allows."""
 
     hasher: BlockHasher = BlockHasher()
+    has_good_hashes = True
     prefix_caching = True
 
     @initialize(
@@ -49,6 +54,20 @@ class CacheMachine(RuleBasedStateMachine):
         self.watermark_blocks = watermark_blocks
         self.histories: list[list[int]] = [[]]  # what was ever asked, for others to continue or to part from
         self.num_hits = self.num_misses = 0
+        self.ever_published: set[tuple[Root, tuple[int, ...]]] = set()  # all tokens up to a block's last
+        self._remember_what_is_published()
+
+    def _remember_what_is_published(self) -> None:
+        """Blocks come and go within a rule."""
+        index = self.cache.manager.pool.index
+        add = index.add
+
+        def add_and_remember(block: Block, parent: Parent, token_ids: ListOf[int], block_hash: bytes | None) -> None:
+            add(block, parent, token_ids, block_hash)
+            tokens = self.cache.tokens_before(block) + block.token_ids
+            self.ever_published.add((self.cache.root_of(block), tokens))
+
+        index.add = add_and_remember  # type: ignore[method-assign]
 
     # What the rules choose from
 
@@ -86,7 +105,7 @@ class CacheMachine(RuleBasedStateMachine):
         expected = self._longest_known(sequence)
         num_available, copies = pool.num_available, cache.manager.counters.copies
         num_shared_whole = expected // cache.manager.block_size
-        assert cache.manager.probe(sequence.token_ids, sequence.root).num_cached_tokens == expected
+        self._check_probe(cache.manager.probe(sequence.token_ids, sequence.root), sequence, expected)
         if cache.admit(sequence, alone=alone):
             assert sequence.num_computed_tokens == expected
             assert len(table(sequence)) == cache.manager.blocks_for(len(sequence.token_ids))
@@ -104,6 +123,24 @@ class CacheMachine(RuleBasedStateMachine):
             assert cache.manager.blocks_for(len(sequence.token_ids)) - num_held + reserve > num_available
             if sequence not in cache.waiting and not is_first:
                 cache.waiting.append(sequence)
+
+    def _check_probe(self, probe: PrefixProbe, sequence: Sequence, expected: int) -> None:
+        """What it finds, and whether what it misses was evicted: full blocks go no other way."""
+        assert probe.num_cached_tokens == probe.first_missing_token == expected
+        assert (probe.miss is None) == (expected == len(sequence.token_ids) - 1)
+        if probe.miss is None or not self.prefix_caching:
+            return
+        start = probe.miss.block_index * self.cache.manager.block_size
+        assert probe.miss.token_index == expected
+        assert (probe.miss.num_evicted_tokens > 0) == (probe.miss.kind is MissKind.EVICTED)
+        if not self.has_good_hashes:
+            return
+        full = tuple(sequence.token_ids[: start + self.cache.manager.block_size])
+        if (sequence.root, full) in self.ever_published and len(full) == start + self.cache.manager.block_size:
+            assert probe.miss.kind in (MissKind.EVICTED, MissKind.NOT_REMEMBERED)
+        if probe.miss.kind is MissKind.EVICTED:
+            end = expected + probe.miss.num_evicted_tokens
+            assert (sequence.root, tuple(sequence.token_ids[:end])) in self.ever_published
 
     def _longest_known(self, sequence: Sequence) -> int:
         """The longest beginning, last token left out, that any published block continues; found without hash or index.
@@ -236,12 +273,14 @@ class ShortHashMachine(CacheMachine):
     """Hashes of 8 bits."""
 
     hasher = BlockHasher(bits=8)
+    has_good_hashes = False
 
 
 class WorstHashMachine(CacheMachine):
     """Nearly all hashes are equal, those of equal tokens behind other parents always."""
 
     hasher = WorstHasher()
+    has_good_hashes = False
 
 
 class UncachedMachine(CacheMachine):
