@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .errors import PagedChatError
     from .events import BlockEvent, EventKind
     from .metrics import PoolSnapshot
+    from .prefill_speed import TimeEstimate
     from .progress import LoadProgress
     from .request import RequestOutput, RequestStats, SampleOutput, SamplingParams, TokenDelta, TokenLogprobs
     from .text.chat_message import ChatMessage
@@ -44,6 +45,7 @@ _MODULES = {
     "RequestStats": "request",
     "SampleOutput": "request",
     "SamplingParams": "request",
+    "TimeEstimate": "prefill_speed",
     "TokenDelta": "request",
     "TokenLogprobs": "request",
 }
@@ -67,6 +69,7 @@ __all__ = [
     "RequestStats",
     "SampleOutput",
     "SamplingParams",
+    "TimeEstimate",
     "TokenDelta",
     "TokenLogprobs",
 ]

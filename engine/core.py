@@ -20,6 +20,7 @@ from .cache.prefix_probe import PrefixProbe
 from .errors import EmptyPrompt, InvalidParameter, PromptTooLong
 from .events import EventKind, EventLog
 from .metrics import PoolSnapshot
+from .prefill_speed import PrefillSpeed, TimeEstimate, Work, num_attended
 from .reply import Reply
 from .request import BeamPreview, FinishReason, SamplingParams, TokenDelta, TokenLogprobs
 from .request_times import RequestTimes
@@ -91,6 +92,7 @@ class EngineCore:
         # The last token of a reply needs no block: nothing is computed after it.
         self._max_len = min(limits.max_model_len, manager.max_tokens + 1)
         self._max_num_seqs = max_num_seqs
+        self._max_num_batched_tokens = max_num_batched_tokens
         self._block_bytes = block_bytes
         self._tokenizer = tokenizer
         self._check_every_step = check_every_step
@@ -99,6 +101,7 @@ class EngineCore:
         self._num_requests = 0
         self._prefill_tokens = 0
         self._prefill_s = 0.0
+        self._speed = PrefillSpeed()
 
     @property
     def max_len(self) -> int:
@@ -207,10 +210,12 @@ class EngineCore:
             try:
                 self._run(step, deltas)
             except Exception as error:
+                self._speed.forget_pending()
                 logger.exception("a step failed; its requests have ended")
                 message = f"the step that computed this request failed: {type(error).__name__}: {error}"
                 deltas += self._end_step(step, "error", message)
             except BaseException:
+                self._speed.forget_pending()
                 # Ctrl-C: what the step would have copied and written is unknown. The next step reports the ends.
                 self._ended = deltas + self._end_step(step, "abort")
                 raise
@@ -247,6 +252,15 @@ class EngineCore:
     def probe(self, prompt_token_ids: ListOf[int], *, salt: str = "", across_salts: bool = False) -> PrefixProbe:
         """What a request with this prompt would reuse now; changes nothing. See `BlockManager.probe`."""
         return self.manager.probe(prompt_token_ids, self.root(salt), across_roots=across_salts)
+
+    def expected_ttft(self, num_prompt_tokens: int, num_cached_tokens: int) -> TimeEstimate | None:
+        """How long a prompt of which so much is cached would take to its first token, if nothing else ran.
+
+        None before enough was measured.
+        """
+        num_new = num_prompt_tokens - num_cached_tokens
+        num_steps = -(-num_new // self._max_num_batched_tokens)
+        return self._speed.expect(Work(num_steps, num_new, num_attended(num_cached_tokens, num_new)))
 
     def snapshot(self) -> PoolSnapshot:
         pool, counters = self.manager.pool, self.manager.counters
@@ -299,6 +313,7 @@ class EngineCore:
         now = time.perf_counter()
         for sequence in step.num_tokens:
             self._times(sequence).mark_started(now)
+        work = _work_of(step)
         batch, samplers = build_batch(step.num_tokens, step.copies, self.manager.block_size)
         logits = self._runner.execute(batch)
         self._count_prefill(step, time.perf_counter() - now)
@@ -322,6 +337,7 @@ class EngineCore:
             deltas.append(self._append(sequence, token.token_id, token.logprobs))
         for request in searches:
             deltas += self._advance(request)
+        self._speed.add(work, time.perf_counter() - now, is_done=bool(samplers))
 
     def _advance(self, request: _Request) -> list[TokenDelta]:
         """A step of a beam search whose beams have all been computed."""
@@ -419,3 +435,10 @@ class EngineCore:
                 self.events.request_id = request_id
                 self.events.record(EventKind.FAILED)
         return deltas
+
+
+def _work_of(step: ScheduledStep) -> Work:
+    """Before the step is carried out."""
+    counts = step.num_tokens.items()
+    pairs = sum(num_attended(sequence.num_computed_tokens, num_tokens) for sequence, num_tokens in counts)
+    return Work(1, sum(step.num_tokens.values()), pairs)

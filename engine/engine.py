@@ -17,6 +17,7 @@ from .metrics import PoolSnapshot
 from .model.loader import LoadedModel, load_model
 from .model.model_runner import ModelRunner
 from .output_builder import OutputBuilder
+from .prefill_speed import TimeEstimate
 from .progress import OnProgress, ignore_progress
 from .request import RequestOutput, SamplingParams, TokenDelta
 from .text.chat_encoder import ChatEncoder
@@ -160,6 +161,13 @@ class Engine:
         asked with one guess after the other, it tells.
         """
         return self._open_core().probe(prompt_token_ids, salt=salt, across_salts=across_salts)
+
+    def expected_ttft(self, num_prompt_tokens: int, num_cached_tokens: int) -> TimeEstimate | None:
+        """How long a prompt of which so many tokens are cached would take to its first token, if nothing else ran.
+
+        From the steps that have run here; None before enough of nearly that size was measured.
+        """
+        return self._open_core().expected_ttft(num_prompt_tokens, num_cached_tokens)
 
     def snapshot(self) -> PoolSnapshot:
         return self._open_core().snapshot()

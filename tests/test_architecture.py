@@ -64,6 +64,7 @@ TORCH_FREE = (
     "engine/errors.py",
     "engine/events.py",
     "engine/home.py",
+    "engine/prefill_speed.py",
     "engine/progress.py",
     "engine/request.py",
     "engine/scheduler.py",

@@ -265,6 +265,23 @@ class ChatService(ChatLibrary):
         chat, tree = self.chat(chat_id), self.tree(chat_id)
         return self._plan(chat, tree.path(question_of(tree, message_id)), None)
 
+    def plan_continue(self, chat_id: str, message_id: int) -> Future[SendPlan]:
+        """What `continue_reply` would reuse, compute and leave out."""
+        chat, tree = self.chat(chat_id), self.tree(chat_id)
+        path = path_to(tree, message_id)
+        if path[-1].role != "assistant":
+            raise InvalidParameter("only a reply can be continued: send a message to get one")
+        return self._plan(chat, path, None, continue_reply=True)
+
+    def plan_fork(self, chat_id: str, message_id: int) -> Future[SendPlan]:
+        """What the first turn of a `fork` would reuse and compute, beside what the person will write.
+
+        Behind a message of a person that is a reply to it; behind a reply, a message of which nothing is written yet.
+        """
+        chat, tree = self.chat(chat_id), self.tree(chat_id)
+        message = find_whole(tree, message_id)
+        return self._plan(chat, tree.path(message_id), "" if message.role == "assistant" else None)
+
     def count_tokens(self, text: str) -> Future[int]:
         """How many tokens a text has, an attachment's for instance."""
         return self._planning.after(self._host.loaded, lambda loaded: len(loaded.engine.encode(text)))
@@ -344,10 +361,14 @@ class ChatService(ChatLibrary):
             raise EngineUnavailable("the chat service is closed: start the program again")
         self._host.check_usable()
 
-    def _plan(self, chat: Chat, path: Sequence[Message], text: str | None) -> Future[SendPlan]:
+    def _plan(
+        self, chat: Chat, path: Sequence[Message], text: str | None, *, continue_reply: bool = False
+    ) -> Future[SendPlan]:
         self._check_usable()
+        most = chat.sampling.max_tokens
         return self._planning.after(
-            self._host.loaded, lambda loaded: preview(loaded, chat, path, text, chat.sampling.max_tokens)
+            self._host.loaded,
+            lambda loaded: preview(loaded, chat, path, text, most, continue_reply=continue_reply),
         )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paged_chat.engine import PrefixProbe
+from paged_chat.engine import PrefixProbe, TimeEstimate
 
 from ..chats import Chat, Message
 from ..engine_query import engine_query
@@ -29,29 +30,47 @@ def check_room(loaded: LoadedEngine, chat: Chat, path: Sequence[Message], max_to
 
 
 def preview(
-    loaded: LoadedEngine, chat: Chat, path: Sequence[Message], text: str | None, max_tokens: int | None
+    loaded: LoadedEngine,
+    chat: Chat,
+    path: Sequence[Message],
+    text: str | None,
+    max_tokens: int | None,
+    *,
+    continue_reply: bool = False,
 ) -> SendPlan:
     """The plan of a reply to `text` behind the path, or of one to the path as it is; raises as `Transcript` does."""
-    context = loaded.transcript.preview(chat.system_prompt, path, text, max_tokens=max_tokens)
+    context = loaded.transcript.preview(
+        chat.system_prompt, path, text, continue_reply=continue_reply, max_tokens=max_tokens
+    )
     return look_up(loaded, chat, context)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptCost:
+    """What of a prompt the pool holds now, and how long the rest will take."""
+
+    prefix: PrefixProbe
+    expected_ttft: TimeEstimate | None
+
+
 @engine_query
-def probe_prefix(engine: Engine, token_ids: tuple[int, ...], salt: str) -> PrefixProbe:
-    """What of a prompt the pool holds now."""
-    return engine.probe(token_ids, salt=salt)
+def prompt_cost(engine: Engine, token_ids: tuple[int, ...], salt: str) -> PromptCost:
+    """Changes nothing."""
+    prefix = engine.probe(token_ids, salt=salt)
+    return PromptCost(prefix=prefix, expected_ttft=engine.expected_ttft(len(token_ids), prefix.num_cached_tokens))
 
 
 def look_up(loaded: LoadedEngine, chat: Chat, context: ContextPlan) -> SendPlan:
     """What of a prompt the pool holds now; waits for the step that the engine computes. Raises EngineClosed."""
-    probe = loaded.served.call(probe_prefix.ask(context.token_ids, chat.user)).result()
+    cost = loaded.served.call(prompt_cost.ask(context.token_ids, chat.user)).result()
     return SendPlan(
         num_prompt_tokens=context.num_tokens,
-        num_reused_tokens=probe.num_cached_tokens,
-        num_reused_blocks=probe.num_cached_blocks,
+        num_reused_tokens=cost.prefix.num_cached_tokens,
+        num_reused_blocks=cost.prefix.num_cached_blocks,
         window=context.window,
         left_out_ids=context.left_out_ids,
         num_left_out_turns=context.num_left_out_turns,
         divergence=context.divergence,
+        expected_ttft=cost.expected_ttft,
         model_notice=model_notice(chat, loaded.model),
     )

@@ -6,9 +6,12 @@ Whatever shares, parts, is evicted, preempted, stopped or fails: each reply is t
 from dataclasses import replace
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, given, settings
+from torch import Tensor
 
 from cache_driver import WorstHasher
+from paged_chat.engine.batch import Batch
 from paged_chat.engine.cache.block_hash import BlockHasher
 from paged_chat.engine.request import SamplingParams
 from slot_runner import Listener, SlotRunner, ask, greedy, make_core, preempt, reply_to
@@ -113,3 +116,39 @@ def test_stops_and_faults_end_their_own_requests_only(data, asked):
     assert core.snapshot().num_referenced == 0
     runner.failures.clear()
     assert tuple(ask(core, asked[-1], greedy(6)).token_ids) == reply_to(asked[-1], 6)
+
+
+class Clock:
+    """Stands for the module `time`; only what a step computes takes any."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+
+class TimedRunner(SlotRunner):
+    """Takes 4 ms for a step, and 1 ms for each of its tokens."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def execute(self, batch: Batch) -> Tensor:
+        self.clock.now_s += 0.004 + 0.001 * len(batch.input_ids)
+        return super().execute(batch)
+
+
+def test_a_prompt_is_expected_to_take_what_prompts_have_taken(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("paged_chat.engine.core.time", clock)
+    core = make_core(TimedRunner(clock), max_num_batched_tokens=64)
+    assert core.expected_ttft(40, 0) is None
+    for number, length in enumerate((20, 30, 50, 64)):
+        ask(core, [number] * length, greedy(2))
+    for num_new, num_cached, num_steps in ((40, 0, 1), (40, 100, 1), (200, 0, 4), (1, 100, 1)):
+        expected = core.expected_ttft(num_cached + num_new, num_cached)
+        assert expected.seconds == pytest.approx(0.004 * num_steps + 0.001 * num_new, rel=1e-3)
+    # Four single tokens and two short prompts: nothing near 8.
+    assert core.expected_ttft(8, 0) is None

@@ -21,6 +21,7 @@ from paged_chat.app.errors import (
 from paged_chat.app.service.chat_events import ChatChanged, ChatsChanged, EngineStatus
 from paged_chat.app.store.store import Store
 from paged_chat.engine.errors import InvalidParameter, PromptTooLong
+from paged_chat.engine.prefill_speed import Work, num_attended
 from paged_chat.engine.request import SamplingParams
 
 
@@ -651,6 +652,39 @@ def test_edits_and_retries_are_planned_too(desk, service):
     assert edited.num_reused_tokens == 1 + len("user:Tell me about ")
     with pytest.raises(InvalidParameter):
         service.plan_edit(chat.id, reply.id, "x")
+
+
+def test_forks_and_continuing_are_planned_too(desk, service):
+    chat = service.create_chat(sampling=SamplingParams(max_tokens=8))
+    [reply] = desk.ask(chat, "Tell me about Lisbon", "It lies on seven hills")
+    assert reply.finish_reason == "length"
+    num_prompt = len(desk.fake.models[0].submitted[0][0])
+    continued = service.plan_continue(chat.id, reply.id).result(PATIENCE_S)
+    # The prompt and the reply but for its last token, which nobody has read yet.
+    assert (continued.num_prompt_tokens, continued.num_reused_tokens) == (num_prompt + 8, num_prompt + 7)
+    with pytest.raises(InvalidParameter, match="only a reply can be continued"):
+        service.plan_continue(chat.id, reply.parent_id)
+    forked = service.plan_fork(chat.id, reply.id).result(PATIENCE_S)
+    assert forked.num_reused_tokens == num_prompt + 7
+    assert forked.num_computed_tokens == 1 + len("</s>user:</s>assistant:") - 2 * 3
+    at_question = service.plan_fork(chat.id, reply.parent_id).result(PATIENCE_S)
+    assert at_question.num_computed_tokens == 1
+    # What was planned is what a fork finds.
+    fork = service.fork(chat.id, reply.id)
+    [planned] = [service.plan(fork.id, "And Porto?").result(PATIENCE_S)]
+    assert planned.num_reused_tokens == forked.num_reused_tokens
+
+
+def test_the_time_to_the_first_token_is_planned_once_enough_was_measured(desk, service):
+    chat = service.create_chat()
+    text = "Tell me about Lisbon"
+    assert service.plan(chat.id, text).result(PATIENCE_S).expected_ttft is None
+    speed = service.ask_engine(lambda engine: engine._core._speed).result(PATIENCE_S)
+    for num_tokens in (20, 40, 80):
+        speed.add(Work(1, num_tokens, num_attended(0, num_tokens)), 0.3 + 0.005 * num_tokens, is_done=True)
+    plan = service.plan(chat.id, text).result(PATIENCE_S)
+    assert plan.expected_ttft.seconds == pytest.approx(0.3 + 0.005 * plan.num_computed_tokens)
+    assert str(plan) == f"reuses 0 blocks, computes {plan.num_computed_tokens} tokens, first token in ~0.5 s"
 
 
 def test_tokens_are_counted(service):
