@@ -11,18 +11,20 @@ from starlette.types import Scope
 
 ASSETS = Path(__file__).parent / "assets"
 STYLE_SHEETS = tuple(sorted(path.name for path in ASSETS.glob("*.css")))
+FRAMES = "frames.js"  # runs before all others, so it is no module
+MODULES = tuple(sorted(path.name for path in ASSETS.glob("*.js") if path.name != FRAMES))
 URL = "/paged-chat/assets"
 
-# What Gradio puts into the page's head.
+# What stands first in the page's head.
 HEAD = "\n".join(
     [
         '<meta name="viewport" content="width=device-width, initial-scale=1, interactive-widget=resizes-content">',
+        f'<script src="{URL}/{FRAMES}"></script>',
         *(f'<link rel="stylesheet" href="{URL}/{name}">' for name in STYLE_SHEETS),
-        f'<link rel="modulepreload" href="{URL}/main.js">',
+        *(f'<link rel="modulepreload" href="{URL}/{name}">' for name in MODULES),
+        f'<script type="module" src="{URL}/main.js"></script>',
     ]
 )
-# What starts the page once Gradio has drawn its frame; `element` is the frame.
-START = f'import("{URL}/main.js").then((main) => main.start(element));'
 
 
 class _Files(StaticFiles):

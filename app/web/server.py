@@ -17,6 +17,7 @@ from .binding import is_loopback, names_of
 from .guard import Guard
 from .page import build_page
 from .page_assets import ASSETS, HEAD, asset_routes
+from .page_head import PageHead
 from .panel_source import PoolSource
 from .theme import THEME
 
@@ -44,7 +45,6 @@ class WebServer:
             footer_links=[],
             favicon_path=ASSETS / "icon.svg",
             theme=THEME,
-            head=HEAD,
             app_kwargs={
                 "routes": [
                     *asset_routes(),
@@ -53,7 +53,7 @@ class WebServer:
                     *live.router.routes,
                     *panel.router.routes,
                 ],
-                "middleware": [Middleware(Guard, names=names_of(host))],
+                "middleware": [Middleware(Guard, names=names_of(host)), Middleware(PageHead, head=HEAD)],
                 "exception_handlers": routes.EXCEPTION_HANDLERS,
                 "docs_url": None,
                 "redoc_url": None,

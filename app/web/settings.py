@@ -12,12 +12,14 @@ from .handlers import SamplingForm, SettingsHandlers
 
 MAX_REPLIES = 8
 MAX_SYSTEM_PROMPT_LENGTH = 100_000
-# The page's script says which chat the settings are of, when they are opened and when another chat is.
+# The page's script says which chat the settings are of, when they are opened and when another chat is; it is told that
+# somebody hears it.
 _HEAR_OF_CHAT = """
 addEventListener("paged-chat:settings", (event) => {
   props.value = event.detail.chatId;
   trigger("input");
 });
+dispatchEvent(new CustomEvent("paged-chat:settings-stand"));
 """
 _CLOSE = "() => document.body.classList.remove('pc-shows-settings')"
 _LOADED = "() => document.getElementById('pc-settings').classList.remove('is-loading')"

@@ -91,7 +91,7 @@ export class Conversation {
       const { element } = this.nodes.get(id);
       element.scrollIntoView({ block: "center" });
       element.classList.remove("is-found");
-      requestAnimationFrame(() => element.classList.add("is-found"));
+      drawFrame(() => element.classList.add("is-found"));
     } else if (this.numOlder > 0) this.askForOlder();
     else if (this.pickedToReveal !== id) {
       this.pickedToReveal = id; // once: it may be deleted meanwhile

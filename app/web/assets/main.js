@@ -10,21 +10,16 @@ import { bindKeys, showKeys } from "./keys.js";
 import { attempt, mountNotices, notify } from "./notices.js";
 import { Panel } from "./panel.js";
 import { Sidebar } from "./sidebar.js";
-import { applyTheme, toggleTheme } from "./theme.js";
+import { keepTheme, toggleTheme } from "./theme.js";
+import { setTitle } from "./title.js";
 import { TopBar } from "./topbar.js";
 import { Welcome } from "./welcome.js";
 
 const PLAN_PAUSE_MS = 350;
 const SETTINGS = "pc-shows-settings"; // a class of the body, which Gradio's part of the page sees too
 
-/** Draws the page into the frame that Gradio made for it. */
-export function start(frame) {
-  applyTheme();
-  window.pagedChat = new Page(frame);
-}
-
 class Page {
-  constructor(frame) {
+  constructor() {
     this.chatId = null;
     this.root = el("div", { class: "pc" });
     this.sidebar = new Sidebar(this.root, {
@@ -49,7 +44,7 @@ class Page {
     this.panel = new Panel(this.root);
     const cache = el("aside", { class: "cache-panel", id: "cache-panel", "aria-label": "Cache" }, el("header", { class: "cache-head" }, el("h2", {}, "Cache"), hidePanel), this.panel.element);
     this.root.append(this.sidebar.element, el("main", { class: "main" }, this.topBar.element, this.welcome.element, this.conversation.element, this.engineNote, this.composer.element), cache);
-    frame.replaceChildren(this.root);
+    document.body.prepend(this.root);
     mountNotices(this.root);
     bindKeys({
       newChat: () => this.newChat(),
@@ -59,6 +54,7 @@ class Page {
     });
     addEventListener("popstate", () => this.show(chatIdOfAddress()));
     this.show(chatIdOfAddress());
+    this.settingsStand = new Promise((stand) => addEventListener("paged-chat:settings-stand", stand, { once: true }));
     this.connection = new Connection({
       onNews: (news) => this.take(news),
       onOpen: () => {
@@ -100,7 +96,7 @@ class Page {
     const leafBefore = this.conversation.leafId;
     this.conversation.update(news);
     this.topBar.showChat(news.chat);
-    document.title = `${news.chat.title} · paged-chat`;
+    setTitle(news.chat.title);
     if (this.numReplies !== news.num_replies) this.composer.setNumReplies(news.num_replies);
     this.numReplies = news.num_replies;
     this.showEmptiness(news.path.length === 0);
@@ -133,7 +129,7 @@ class Page {
     this.composer.open(chatId);
     this.sidebar.setChat(chatId);
     this.topBar.showChat(null);
-    document.title = "paged-chat";
+    setTitle(null);
     this.showEmptiness(chatId === null);
     this.connection?.tell({ kind: "open", chat_id: chatId });
     this.tellSettings();
@@ -159,6 +155,7 @@ class Page {
 
   /** Settings are a chat's; where there is none yet, one begins. */
   async openSettings() {
+    await this.settingsStand;
     const isShown = document.body.classList.toggle(SETTINGS);
     if (isShown && this.chatId === null) {
       this.blockSettings();
@@ -231,4 +228,10 @@ class Page {
 
 function chatIdOfAddress() {
   return new URLSearchParams(location.search).get("chat");
+}
+
+// Gradio's login, where there is one, has the page for itself.
+if (!window.gradio_config?.auth_required) {
+  keepTheme();
+  window.pagedChat = new Page();
 }

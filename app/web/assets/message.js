@@ -115,7 +115,7 @@ export class MessageNode {
 
   foldIfLong() {
     this.element.querySelector(".unfold")?.remove();
-    requestAnimationFrame(() => {
+    drawFrame(() => {
       const isLong = this.body.scrollHeight > LONG_PX + 80 && !this.element.classList.contains("is-unfolded");
       this.element.classList.toggle("is-folded", isLong);
       if (!isLong) return;

@@ -8,9 +8,16 @@ function isDark() {
   return chosen ? chosen === "dark" : system.matches;
 }
 
-export function applyTheme() {
-  document.body.classList.toggle("dark", isDark());
-  system.onchange = () => document.body.classList.toggle("dark", isDark());
+function applyTheme() {
+  const { classList } = document.body;
+  if (classList.contains("dark") !== isDark()) classList.toggle("dark");
+}
+
+/** From now on; Gradio, which comes later, would have it as the system does. */
+export function keepTheme() {
+  applyTheme();
+  system.addEventListener("change", applyTheme);
+  new MutationObserver(applyTheme).observe(document.body, { attributeFilter: ["class"] });
 }
 
 export function toggleTheme() {

@@ -1,0 +1,133 @@
+"""What an open page costs the model: tokens a second beside those of a program that only counts them.
+
+    python tests/benchmarks/page_decode.py [--rounds 4] [--tokens 300]
+
+The default model writes the same reply again and again, in turns: for `bench`, whose listener does nothing; for a chat
+that nobody looks at; for one in an open page without its panel; and with it. The browser is plain Chromium without a
+GPU, driven by nobody, on the same processor as the model. The figure is the engine's own, of tokens after the first.
+"""
+
+import argparse
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
+
+from chat_page import BROWSER, FLAGS, free_port
+from paged_chat.app.chats import Chat
+from paged_chat.app.service.chat_service import ChatService
+from paged_chat.app.store.store import Store
+from paged_chat.app.web.accounts import Accounts
+from paged_chat.app.web.server import WebServer
+from paged_chat.engine.request import RequestStats, SamplingParams, TokenDelta
+
+QUESTION = "Write a long story about a lighthouse keeper. Use Markdown: headings, lists, **bold** words."
+WINDOWS = {"a page": "1100,900", "a page with its panel": "1400,900"}  # pixels; the wider one shows the panel
+SETTLE_S = 1.0
+
+
+class Desk:
+    """The service with the page, and one chat with a question in it."""
+
+    def __init__(self, service: ChatService, server: WebServer, num_tokens: int) -> None:
+        self.service = service
+        self.server = server
+        self.params = SamplingParams(temperature=0.0, max_tokens=num_tokens, ignore_eos=True)
+        self.chat: Chat = service.create_chat(sampling=self.params)
+        self.question = service.send(self.chat.id, QUESTION).user_message
+        self.wait()
+
+    def bench(self) -> float:
+        """The same prompt, given to the engine itself."""
+        ended = threading.Event()
+        stats: list[RequestStats | None] = []
+
+        def listen(delta: TokenDelta) -> None:
+            if delta.finish_reason is not None:
+                stats.append(delta.stats)
+                ended.set()
+
+        loaded = self.service._host.loaded.result()
+        path = self.service.tree(self.chat.id).path(self.question.id)
+        prompt = loaded.transcript.preview(None, path).token_ids
+        loaded.served.submit(prompt, replace(self.params, seed=0), listen).result()
+        ended.wait()
+        return stats[0].decode_tokens_per_s
+
+    def reply(self) -> float:
+        [reply] = self.service.retry(self.chat.id, self.question.id).replies
+        self.wait()
+        return self.service.message(self.chat.id, reply.id).cost.tokens_per_s
+
+    def wait(self) -> None:
+        while self.service.running_chat_ids():
+            time.sleep(0.1)
+
+    @contextmanager
+    def page(self, window: str) -> Iterator[None]:
+        """The chat, open in a browser; until it has stood for a moment."""
+        source = self.server._page.app.state.pool_source
+        watchers = self.service._watchers
+        with tempfile.TemporaryDirectory() as profile:
+            browser = subprocess.Popen(
+                [BROWSER, *FLAGS, f"--user-data-dir={profile}", f"--window-size={window}",
+                 "--remote-debugging-port=0", f"{self.server.url}/?chat={self.chat.id}"],
+                stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+            try:
+                while not watchers._watchers_of(self.chat.id):
+                    time.sleep(0.05)
+                time.sleep(SETTLE_S)
+                assert bool(source._changes) == (window == WINDOWS["a page with its panel"])
+                yield
+            finally:
+                os.killpg(browser.pid, signal.SIGKILL)
+                browser.wait()
+                while watchers._watchers_of(self.chat.id):
+                    time.sleep(0.05)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=300)
+    args = parser.parse_args()
+    speeds: dict[str, list[float]] = {name: [] for name in ("bench", "a chat", *WINDOWS)}
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        Store(Path(folder) / "chats.db") as store,
+        ChatService(store) as service,
+    ):
+        server = WebServer(service, "127.0.0.1", free_port(), Accounts({}))
+        desk = Desk(service, server, args.tokens)
+        for number in range(args.rounds):
+            for name in list(speeds)[:: -1 if number % 2 else 1]:
+                if name == "bench":
+                    speeds[name].append(desk.bench())
+                elif name == "a chat":
+                    speeds[name].append(desk.reply())
+                else:
+                    with desk.page(WINDOWS[name]):
+                        speeds[name].append(desk.reply())
+        server.close()
+    for name, values in speeds.items():
+        shares = [value / bench for value, bench in zip(values, speeds["bench"], strict=True)]
+        print(
+            f"{name}: {statistics.median(values):.1f} tokens a second ({min(values):.1f} to {max(values):.1f}), "
+            f"{100 * statistics.median(shares):.0f} % of bench",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
