@@ -27,9 +27,10 @@ from .views import chat_entry
 
 # How many chats the list shows before it is asked for more.
 LIST_PAGE = 200
-# Between two pieces of news of a chat: a page that draws more often takes more of the processor from the engine than it
-# gives to the eye. And so many times as long as the last piece took to make.
-PAUSE_S = 0.08
+# Between two pieces of news of a chat. A browser on the model's own processor takes some 10 ms for a picture, in which
+# the model stands still (docs/performance.md): what the eye gains by more of them, the reply loses. And so many times
+# as long as the last piece took to make.
+PAUSE_S = 0.16
 PAUSE_PER_WORK = 8
 
 router = APIRouter()

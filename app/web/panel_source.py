@@ -19,7 +19,7 @@ from ..service.chat_service import ChatService
 if TYPE_CHECKING:
     from paged_chat.engine import Engine
 
-BUSY_S = 0.15  # between two looks while something happens
+BUSY_S = 0.2  # between two looks while something happens
 IDLE_S = 0.25
 WHOLE_S = 1.0  # the whole pool is read so often at least: an event may have been lost
 RETRY_S = 1.0  # while there is no engine

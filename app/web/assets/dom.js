@@ -18,6 +18,11 @@ export function iconButton(icon, name, onclick, attributes = {}) {
   return el("button", { type: "button", class: "icon-button", title: name, "aria-label": name, onclick, ...attributes }, svg(icon));
 }
 
+/** Text that mostly is what it was: then nothing is laid out anew. */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
 /** Makes the children of `parent` be `wanted`, moving as little as possible. */
 export function setChildren(parent, wanted) {
   let current = parent.firstChild;

@@ -1,6 +1,6 @@
 // One message: its text, which grows while a reply is written, and what can be done with it.
 
-import { el, iconButton, svg } from "./dom.js";
+import { el, iconButton, setText, svg } from "./dom.js";
 import { costLine } from "./format.js";
 import { drawStrip } from "./panel_strip.js";
 
@@ -73,7 +73,7 @@ export class MessageNode {
   }
 
   showFault(error) {
-    this.fault.textContent = error ?? "";
+    setText(this.fault, error ?? "");
     this.fault.hidden = !error;
   }
 

@@ -1,6 +1,6 @@
 // The cache beside the conversation: the pool block by block, its figures, and what happens in it.
 
-import { el } from "./dom.js";
+import { el, setText } from "./dom.js";
 import { count } from "./format.js";
 import { PanelLine } from "./panel_line.js";
 import { PanelLog } from "./panel_log.js";
@@ -8,6 +8,7 @@ import { BlockMap } from "./panel_map.js";
 
 const ASK_PAUSE_MS = 80; // while the pointer runs over many blocks, none of them is asked for
 const ASK_AGAIN_MS = 500; // a block that is pointed at and grows
+const TOGETHER_MS = 250; // so long news of the pool waits for a reply to grow: one picture shows both
 
 // What is counted, in the words that people see, and what it says on closer look.
 const FIGURES = [
@@ -49,9 +50,13 @@ export class Panel {
     this.empty = el("p", { class: "panel-quiet panel-empty" }, "The blocks show here once the model is loaded.");
     this.element = el("div", { class: "cache-body" }, this.empty, this.body);
     this.askedAt = -Infinity;
+    this.waiting = []; // news of the pool that isn't drawn yet
     this.line = new PanelLine((news) => this.take(news));
     this.showNote(null);
-    addEventListener("paged-chat:reply", ({ detail }) => this.showReason(detail.divergence));
+    addEventListener("paged-chat:reply", ({ detail }) => {
+      this.showReason(detail.divergence);
+      this.drawWaiting();
+    });
     addEventListener("paged-chat:open", () => this.showReason(null));
     addEventListener("paged-chat:panel", () => this.listen());
     document.addEventListener("visibilitychange", () => this.listen());
@@ -62,13 +67,27 @@ export class Panel {
   listen() {
     const isSeen = this.root.classList.contains("shows-panel") && document.visibilityState === "visible";
     this.line.want(isSeen);
-    if (!isSeen) this.map.pause();
+    if (isSeen) return;
+    this.map.pause();
+    this.waiting = [];
   }
 
   take(news) {
-    if (news.kind === "pool") this.takePool(news);
-    else if (news.kind === "block") this.takeBlock(news);
-    else this.showBody(false);
+    if (news.kind === "block") {
+      this.takeBlock(news);
+      return;
+    }
+    this.waiting.push(news);
+    this.drawTimer ??= setTimeout(() => this.drawWaiting(), TOGETHER_MS);
+  }
+
+  drawWaiting() {
+    clearTimeout(this.drawTimer);
+    this.drawTimer = null;
+    for (const news of this.waiting.splice(0)) {
+      if (news.kind === "pool") this.takePool(news);
+      else this.showBody(false);
+    }
   }
 
   takePool(news) {
@@ -90,14 +109,14 @@ export class Panel {
   }
 
   showFigures(figures) {
-    FIGURES.forEach(([, , value], index) => (this.values[index].textContent = value(figures)));
-    this.saved.textContent = figures.saved;
+    FIGURES.forEach(([, , value], index) => setText(this.values[index], value(figures)));
+    setText(this.saved, figures.saved);
   }
 
   /** Why the newest reply found less than all that was sent before it; null where it did, or nobody knows. */
   showReason(reason) {
     this.why.hidden = !reason;
-    this.reason.textContent = reason ?? "";
+    setText(this.reason, reason ?? "");
   }
 
   drawLegend(legend) {
