@@ -16,8 +16,8 @@ import signal
 import socket
 import statistics
 import subprocess
-import time
 import sys
+import time
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
