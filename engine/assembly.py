@@ -3,11 +3,12 @@
 from .cache.block_manager import BlockManager
 from .cache.kv_cache import KVCache, block_bytes
 from .config import EngineConfig
-from .core import EngineCore, ModelLimits
+from .core import EngineCore
 from .events import EventLog
 from .model.loader import LoadedModel
 from .model.model_runner import ModelRunner
 from .pool_size import choose_num_blocks
+from .request_check import ModelLimits
 from .text.tokenizer import Tokenizer
 
 

@@ -4,26 +4,26 @@ import logging
 import os
 import time
 from collections.abc import Sequence as ListOf
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
 
 from .batch import Batch, build_batch
 from .beam_group import BeamGroup
-from .beam_search import num_looked_at
 from .block_use import BlockCount
 from .cache.block import Root
 from .cache.block_detail import BlockDetail, block_detail
 from .cache.block_manager import BlockManager
 from .cache.prefix_probe import PrefixProbe
-from .errors import EmptyPrompt, InvalidParameter, PromptTooLong
+from .errors import InvalidParameter
 from .events import EventKind, EventLog
 from .metrics import PoolSnapshot
 from .prefill_speed import PrefillSpeed, TimeEstimate, Work, num_attended
 from .reply import Reply
 from .request import BeamPreview, FinishReason, SamplingParams, TokenDelta, TokenLogprobs
+from .request_check import ModelLimits, check_params, check_prompt
 from .request_times import RequestTimes
+from .running_request import RunningRequest
 from .sampler import likely_tokens, sample
 from .scheduler import ScheduledStep, Scheduler
 from .sequence import Sequence, SequenceStatus
@@ -36,34 +36,6 @@ class Runner(Protocol):
     """What computes a batch; `ModelRunner`, or a stand-in in tests."""
 
     def execute(self, batch: Batch) -> Tensor: ...  # [num_logits, vocab] float32
-
-
-@dataclass(slots=True)
-class _Request:
-    request_id: str
-    num_samples: int
-    submitted: float  # time.perf_counter()
-    replies: list[Reply] = field(default_factory=list)  # by sample; those that haven't parted yet are missing
-    num_finished: int = 0
-    blocks: BlockCount | None = None  # of several replies
-    beams: BeamGroup | None = None  # of beam search, which has no replies before its end
-
-    @property
-    def sequences(self) -> list[Sequence]:
-        """Those that run or wait."""
-        if self.beams is not None:
-            return self.beams.sequences
-        return [reply.sequence for reply in self.replies if not reply.has_ended]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelLimits:
-    """What the core must know of the model it serves."""
-
-    vocab_size: int
-    max_model_len: int
-    end_token_ids: frozenset[int]
-    key_fields: tuple[str, ...] = field(default=())  # weights fingerprint, dtype and KV format, adapter
 
 
 class EngineCore:
@@ -96,7 +68,7 @@ class EngineCore:
         self._block_bytes = block_bytes
         self._tokenizer = tokenizer
         self._check_every_step = check_every_step
-        self._requests: dict[str, _Request] = {}
+        self._requests: dict[str, RunningRequest] = {}
         self._ended: list[TokenDelta] = []  # ends that the next step reports
         self._num_requests = 0
         self._prefill_tokens = 0
@@ -133,10 +105,8 @@ class EngineCore:
         """
         num_prompt_tokens = len(prompt_token_ids)
         token_ids = [*prompt_token_ids, *reply_start]
-        self._check_prompt(token_ids)
-        self._check_places(params)
-        if params.stop and self._tokenizer is None:
-            raise InvalidParameter("stop strings need a tokenizer, and this model has none: use stop_token_ids")
+        check_prompt(token_ids, self._limits, self.manager)
+        check_params(params, self._limits, self._max_num_seqs, has_tokenizer=self._tokenizer is not None)
         self._num_requests += 1
         request_id = f"r{self._num_requests}"
         sequence = Sequence(
@@ -152,11 +122,13 @@ class EngineCore:
             arrival=self._num_requests,
         )
         blocks = BlockCount() if params.n > 1 else None
-        request = _Request(request_id, params.n, submitted=time.perf_counter(), blocks=blocks)
+        request = RunningRequest(request_id, params.n, submitted=time.perf_counter(), blocks=blocks)
         self._requests[request_id] = request
         reply = self._new_reply(request, sequence)
         if params.is_beam_search and reply.end_at_start is None:
-            request.beams = BeamGroup(sequence, self._end_token_ids(params), self._tokenizer, request.submitted)
+            request.beams = BeamGroup(
+                sequence, self._limits.end_token_ids_for(params), self._tokenizer, request.submitted
+            )
         else:
             sequence.num_forks = params.n - 1
             request.replies.append(reply)
@@ -164,40 +136,6 @@ class EngineCore:
         if reply.end_at_start is not None:
             self._ended += self._end_all(request, reply.end_at_start)
         return request_id
-
-    def _check_prompt(self, token_ids: list[int]) -> None:
-        if not token_ids:
-            raise EmptyPrompt("the prompt is empty: give it at least one token")
-        vocab_size = self._limits.vocab_size
-        if not all(type(token_id) is int and 0 <= token_id < vocab_size for token_id in token_ids):
-            bad = next(t for t in token_ids if not (type(t) is int and 0 <= t < vocab_size))
-            raise InvalidParameter(f"token ids must be whole numbers from 0 to {vocab_size - 1}, not {bad!r}")
-        num_tokens = len(token_ids)
-        if num_tokens >= self._limits.max_model_len:
-            raise PromptTooLong(
-                f"the prompt has {num_tokens} tokens, and the model's window holds {self._limits.max_model_len}, "
-                f"the reply included: shorten the prompt"
-            )
-        if num_tokens > self.manager.max_tokens:
-            raise PromptTooLong(
-                f"the prompt has {num_tokens} tokens and needs {self.manager.blocks_for(num_tokens)} blocks, and the "
-                f"pool has {self.manager.pool.num_blocks - 1} blocks for {self.manager.max_tokens} tokens: shorten "
-                f"the prompt, or raise num_blocks or kv_memory"
-            )
-
-    def _check_places(self, params: SamplingParams) -> None:
-        if params.num_sequences > self._max_num_seqs:
-            name, what = ("beam_width", "beams") if params.is_beam_search else ("n", "replies")
-            raise InvalidParameter(
-                f"{name} is {params.num_sequences}, but at most {self._max_num_seqs} {what} run at once: "
-                f"ask for fewer, or raise max_num_seqs"
-            )
-        num_needed = num_looked_at(params, self._end_token_ids(params))
-        if params.is_beam_search and num_needed > self._limits.vocab_size:
-            raise InvalidParameter(
-                f"beam_width is {params.beam_width}, which needs a vocabulary of {num_needed} tokens or more, and this "
-                f"model's has {self._limits.vocab_size}: take a smaller one"
-            )
 
     def step(self) -> list[TokenDelta]:
         """Computes one batch; gives what came of it, in no particular order of requests.
@@ -322,12 +260,12 @@ class EngineCore:
             self.manager.publish(sequence)
         sequences, rows, searches = [], [], []
         for row, sequence in enumerate(samplers):
-            request = self._requests[sequence.request_id]
-            if (beams := request.beams) is not None:
+            beams = self._requests[sequence.request_id].beams
+            if beams is not None:
                 likely = likely_tokens(logits[row], sequence, beams.score_of(sequence), beams.num_looked_at)
                 beams.take(sequence, likely)
                 if beams.is_ready:
-                    searches.append(request)
+                    searches.append(beams)
                 continue
             family = [sequence, *self._fork(sequence)]
             sequences += family
@@ -335,15 +273,10 @@ class EngineCore:
         sampled = sample(logits, sequences, rows) if sequences else []
         for sequence, token in zip(sequences, sampled, strict=True):
             deltas.append(self._append(sequence, token.token_id, token.logprobs))
-        for request in searches:
-            deltas += self._advance(request)
+        for beams in searches:
+            beams.advance(self.scheduler)
+            deltas += self._end_beams(beams) if beams.is_over else []
         self._speed.add(work, time.perf_counter() - now, is_done=bool(samplers))
-
-    def _advance(self, request: _Request) -> list[TokenDelta]:
-        """A step of a beam search whose beams have all been computed."""
-        assert request.beams is not None, "only a beam search advances"
-        request.beams.advance(self.scheduler)
-        return self._end_beams(request.beams) if request.beams.is_over else []
 
     def _end_beams(
         self,
@@ -375,13 +308,13 @@ class EngineCore:
             self._add_reply(self._requests[sequence.request_id], child).times.mark_started(time.perf_counter())
         return children
 
-    def _add_reply(self, request: _Request, sequence: Sequence) -> Reply:
+    def _add_reply(self, request: RunningRequest, sequence: Sequence) -> Reply:
         reply = self._new_reply(request, sequence)
         request.replies.append(reply)
         return reply
 
-    def _new_reply(self, request: _Request, sequence: Sequence) -> Reply:
-        end_token_ids = self._end_token_ids(sequence.params)
+    def _new_reply(self, request: RunningRequest, sequence: Sequence) -> Reply:
+        end_token_ids = self._limits.end_token_ids_for(sequence.params)
         return Reply(sequence, self._tokenizer, request.submitted, end_token_ids, request.blocks)
 
     def _append(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None) -> TokenDelta:
@@ -392,10 +325,6 @@ class EngineCore:
             self._end(self._requests[sequence.request_id], reply, delta)
         return delta
 
-    def _end_token_ids(self, params: SamplingParams) -> frozenset[int]:
-        own = frozenset() if params.ignore_eos else self._limits.end_token_ids
-        return own.union(params.stop_token_ids) if params.stop_token_ids else own
-
     def _reply(self, sequence: Sequence) -> Reply:
         return self._requests[sequence.request_id].replies[sequence.sample]
 
@@ -403,7 +332,7 @@ class EngineCore:
         beams = self._requests[sequence.request_id].beams
         return self._reply(sequence).times if beams is None else beams.times
 
-    def _end(self, request: _Request, reply: Reply, delta: TokenDelta, *, keep_tail: bool = True) -> TokenDelta:
+    def _end(self, request: RunningRequest, reply: Reply, delta: TokenDelta, *, keep_tail: bool = True) -> TokenDelta:
         self.scheduler.finish(reply.sequence, keep_tail=keep_tail)
         request.num_finished += 1
         if request.num_finished == request.num_samples:
@@ -411,7 +340,7 @@ class EngineCore:
         return delta
 
     def _end_all(
-        self, request: _Request, reason: FinishReason, error: str | None = None, *, keep_tail: bool = True
+        self, request: RunningRequest, reason: FinishReason, error: str | None = None, *, keep_tail: bool = True
     ) -> list[TokenDelta]:
         """Ends what still grows; samples that never parted from their prompt end with it, each with a delta."""
         if request.beams is not None:

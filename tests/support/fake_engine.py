@@ -19,11 +19,12 @@ import torch
 from paged_chat.engine import AsyncEngine, EngineConfig, SamplingParams, TokenDelta
 from paged_chat.engine.batch import Batch
 from paged_chat.engine.cache.block_manager import BlockManager
-from paged_chat.engine.core import EngineCore, ModelLimits
+from paged_chat.engine.core import EngineCore
 from paged_chat.engine.engine import Engine
 from paged_chat.engine.events import EventLog
 from paged_chat.engine.progress import LoadProgress, OnProgress
 from paged_chat.engine.request import TokenLogprobs
+from paged_chat.engine.request_check import ModelLimits
 from paged_chat.engine.sequence import Sequence
 from paged_chat.engine.text.chat_template import ChatTemplate
 from paged_chat.engine.text.tokenizer import Tokenizer

@@ -15,9 +15,10 @@ import xxhash
 from paged_chat.engine.batch import Batch
 from paged_chat.engine.cache.block_hash import BlockHasher
 from paged_chat.engine.cache.block_manager import BlockManager
-from paged_chat.engine.core import EngineCore, ModelLimits
+from paged_chat.engine.core import EngineCore
 from paged_chat.engine.events import EventLog
 from paged_chat.engine.request import FinishReason, RequestStats, SamplingParams, TokenDelta, TokenLogprobs
+from paged_chat.engine.request_check import ModelLimits
 from paged_chat.engine.scheduler import ScheduledStep
 from paged_chat.engine.sequence import Sequence
 from paged_chat.engine.text.tokenizer import Tokenizer
