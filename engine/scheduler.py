@@ -38,8 +38,8 @@ class Scheduler:
        sequence is computing right now steps aside for a bounded number of steps, so that it is computed once.
 
     When a running sequence can't get the block it needs, the newest running one gives up its own and waits, in its
-    old place in line, to be recomputed; an idle one does so first. Idle ones also make room for who waits when nothing
-    else goes on: they wait for a sibling, perhaps for that very one.
+    old place in line, to be recomputed. Idle ones also make room for who waits when nothing else goes on: they wait for
+    a sibling, perhaps for that very one.
 
     Always: waiting is in order of arrival; the running ones' places never exceed max_num_seqs.
     """
@@ -108,7 +108,7 @@ class Scheduler:
             if self.manager.grow(sequence, num_tokens):
                 step.add(sequence, num_tokens)
                 return
-            self._preempt(self._newest_idle() or self.running[-1], step)
+            self._preempt(self.running[-1], step)
 
     def _newest_idle(self) -> Sequence | None:
         return next((sequence for sequence in reversed(self.running) if sequence.is_idle), None)

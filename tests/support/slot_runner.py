@@ -172,6 +172,7 @@ class Heard:
     error: str | None = None
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     stats: RequestStats | None = None
+    score: float | None = None
 
     def add(self, delta: TokenDelta) -> None:
         assert self.finish_reason is None, "a delta after the end"
@@ -179,6 +180,7 @@ class Heard:
         self.text += delta.text
         self.logprobs += delta.logprobs
         self.finish_reason, self.error, self.stats = delta.finish_reason, delta.error, delta.stats
+        self.score = delta.score
 
 
 class Listener:
@@ -233,3 +235,9 @@ def sequence_of(core: EngineCore, request_id: str, sample: int = 0) -> Sequence:
 def preempt(core: EngineCore, request_id: str, sample: int = 0) -> None:
     """Takes a running sequence's blocks away between two steps, as the scheduler does when it needs them."""
     core.scheduler._preempt(sequence_of(core, request_id, sample), ScheduledStep(budget=0))
+
+
+def preempt_all(core: EngineCore) -> None:
+    """Takes the blocks of everything that runs."""
+    for sequence in reversed(list(core.scheduler.running)):
+        core.scheduler._preempt(sequence, ScheduledStep(budget=0))
