@@ -12,10 +12,13 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
-from paged_chat.engine.request import FinishReason, SamplingParams
+from paged_chat.engine.request import FinishReason, SamplingParams, TokenLogprobs
 
 MessageRole = Literal["user", "assistant"]
 MessageStatus = Literal["draft", "done", "stopped", "failed"]
+
+# One for each token of a reply, None where it wasn't kept; empty where none was.
+KeptLogprobs = tuple[TokenLogprobs | None, ...]
 
 # Messages of temporary chats have ids from here on, so that an id alone tells where a message is kept. JavaScript and
 # JSON hold such numbers exactly.
@@ -112,10 +115,14 @@ class NewReply:
     """A reply that is about to be written: by which model (None is the default one), and how it is drawn.
 
     sampling: this reply's own: n is 1, and the seed is the one it will be drawn with.
+    text, token_ids, logprobs: what it begins with, of a branch from within another reply.
     """
 
     model: str | None
     sampling: SamplingParams
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: KeptLogprobs = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

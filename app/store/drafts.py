@@ -12,22 +12,31 @@ from typing import Any, Literal
 
 from paged_chat.engine.request import FinishReason
 
-from ..chats import Message, ReplyCost
+from ..chats import KeptLogprobs, Message, ReplyCost
 from ..errors import CannotContinue, MessageNotFound, ReplyFinished
-from . import message_table
+from . import message_table, token_logprobs
 from .rows import cost_to_db, now_to_db, text_to_db, token_ids_to_db
 from .writer_id import is_alive
 
 FinalStatus = Literal["done", "stopped", "failed"]
 
 
-def save(connection: Connection, message_id: int, *, text: str, token_ids: Sequence[int], writer: str) -> None:
+def save(
+    connection: Connection,
+    message_id: int,
+    *,
+    text: str,
+    token_ids: Sequence[int],
+    logprobs: KeptLogprobs,
+    writer: str,
+) -> None:
     """The reply so far; raises ReplyFinished where another writes it or nobody does."""
     _write(
         connection,
         message_id,
         writer,
         {"text": text_to_db(text), "token_ids": token_ids_to_db(token_ids), "status": "draft"},
+        logprobs,
     )
 
 
@@ -37,6 +46,7 @@ def finish(
     *,
     text: str,
     token_ids: Sequence[int],
+    logprobs: KeptLogprobs,
     status: FinalStatus,
     finish_reason: FinishReason | None,
     cost: ReplyCost | None,
@@ -57,6 +67,7 @@ def finish(
             "writer": None,
             **cost_to_db(cost),
         },
+        logprobs,
     )
     connection.execute(
         "UPDATE chats SET updated_at = ? WHERE id = (SELECT chat_id FROM messages WHERE id = ?)",
@@ -109,7 +120,9 @@ def stop_all_of(connection: Connection, writer: str) -> int:
     ).rowcount
 
 
-def _write(connection: Connection, message_id: int, writer: str, values: dict[str, Any]) -> None:
+def _write(
+    connection: Connection, message_id: int, writer: str, values: dict[str, Any], logprobs: KeptLogprobs
+) -> None:
     columns = ", ".join(f"{column} = :{column}" for column in values)
     written = connection.execute(
         f"UPDATE messages SET {columns} WHERE id = :message_id AND writer = :me",
@@ -119,6 +132,7 @@ def _write(connection: Connection, message_id: int, writer: str, values: dict[st
         if connection.execute("SELECT 1 FROM messages WHERE id = ?", (message_id,)).fetchone() is None:
             raise MessageNotFound(message_table.NOT_FOUND)
         raise ReplyFinished("this reply is finished, or another program goes on with it; open the chat again")
+    token_logprobs.save(connection, message_id, logprobs)
     _touch_chat_of(connection, message_id)
 
 

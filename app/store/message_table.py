@@ -22,7 +22,7 @@ from ..chats import (
     title_from,
 )
 from ..errors import MessageNotFound
-from . import chat_table
+from . import chat_table, token_logprobs
 from .rows import (
     MESSAGE_COLUMNS,
     cost_to_db,
@@ -141,8 +141,8 @@ def add_turn(
             chat_id,
             parent_id,
             role="assistant",
-            text="",
-            token_ids=(),
+            text=reply.text,
+            token_ids=reply.token_ids,
             model=reply.model,
             sampling=reply.sampling,
             status="draft",
@@ -151,6 +151,8 @@ def add_turn(
         )
         for reply in replies
     ]
+    for reply_id, reply in zip(reply_ids, replies, strict=True):
+        token_logprobs.save(connection, reply_id, reply.logprobs)
     active_leaf_id = reply_ids[0] if reply_ids else user_message_id
     chat_table.touch(connection, chat_id, active_leaf_id=active_leaf_id, updated_at=now)
     if text is not None and is_titled_by_it:

@@ -4,7 +4,7 @@ A migration that was released never changes; a new one is added below it, and a 
 the fixtures in `tests/app/store/schemas`.
 
 Times are whole microseconds since 1970, UTC. Lists and sampling parameters are JSON. Token ids are little-endian
-32-bit numbers, one after the other.
+32-bit numbers, one after the other; `token_logprobs.py` says how log probabilities are packed.
 """
 
 from __future__ import annotations
@@ -173,3 +173,20 @@ def m003_presets(db: Database) -> None:
     """System prompts and sampling settings that a person keeps under a name."""
     db.execute("CREATE TABLE system_prompts (name TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT")
     db.execute("CREATE TABLE sampling_presets (name TEXT PRIMARY KEY, sampling TEXT NOT NULL) STRICT")
+
+
+@migrations()
+def m004_token_logprobs(db: Database) -> None:
+    """How likely each token of a reply was, and its likeliest alternatives; a table of its own, for few look at them.
+
+    num_top: alternatives of each token in `packed`.
+    """
+    db.execute(
+        """
+        CREATE TABLE token_logprobs (
+            message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
+            num_top INTEGER NOT NULL,
+            packed BLOB NOT NULL
+        ) STRICT
+        """
+    )

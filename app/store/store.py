@@ -13,9 +13,19 @@ from paged_chat.engine.errors import PagedChatError
 from paged_chat.engine.home import home
 from paged_chat.engine.request import FinishReason, SamplingParams
 
-from ..chats import UNTITLED, Chat, Message, MessageTree, NewReply, ReplyCost, Turn
+from ..chats import UNTITLED, Chat, KeptLogprobs, Message, MessageTree, NewReply, ReplyCost, Turn
 from ..imported_chat import ImportedChat
-from . import chat_copies, chat_search, chat_table, deletion, drafts, message_table, presets, store_stats
+from . import (
+    chat_copies,
+    chat_search,
+    chat_table,
+    deletion,
+    drafts,
+    message_table,
+    presets,
+    store_stats,
+    token_logprobs,
+)
 from .chat_search import SearchHit
 from .chat_table import ChatChanges
 from .database import IN_MEMORY, StorePath
@@ -197,9 +207,11 @@ class Store:
         """
         return self._write(lambda db: message_table.add_turn(db, chat_id, parent_id, text, replies, writer=self._id))
 
-    def save_draft(self, message_id: int, text: str, token_ids: Sequence[int]) -> None:
+    def save_draft(self, message_id: int, text: str, token_ids: Sequence[int], logprobs: KeptLogprobs = ()) -> None:
         """What there is of a reply so far; raises MessageNotFound, ReplyFinished."""
-        self._write(lambda db: drafts.save(db, message_id, text=text, token_ids=token_ids, writer=self._id))
+        self._write(
+            lambda db: drafts.save(db, message_id, text=text, token_ids=token_ids, logprobs=logprobs, writer=self._id)
+        )
 
     def finish_reply(
         self,
@@ -211,14 +223,19 @@ class Store:
         finish_reason: FinishReason | None,
         cost: ReplyCost | None,
         error: str | None = None,
+        logprobs: KeptLogprobs = (),
     ) -> Message:
-        """The whole reply and what it took; it doesn't change any more. Raises MessageNotFound, ReplyFinished."""
+        """The whole reply and what it took; it doesn't change any more. Raises MessageNotFound, ReplyFinished.
+
+        logprobs: one for each token, or none at all.
+        """
         return self._write(
             lambda db: drafts.finish(
                 db,
                 message_id,
                 text=text,
                 token_ids=token_ids,
+                logprobs=logprobs,
                 status=status,
                 finish_reason=finish_reason,
                 cost=cost,
@@ -226,6 +243,10 @@ class Store:
                 writer=self._id,
             )
         )
+
+    def token_logprobs(self, message_id: int) -> KeptLogprobs:
+        """How likely each token of a reply was, with its alternatives; empty where that wasn't kept."""
+        return self._read(lambda db: token_logprobs.get(db, message_id))
 
     def reopen_reply(self, message_id: int) -> Message:
         """Makes a reply that was cut short a draft again, which this store goes on writing.

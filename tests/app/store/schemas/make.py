@@ -3,7 +3,9 @@
 Run once for each schema, before the migration after it is written: a file made later would prove nothing.
 """
 
+import math
 import sqlite3
+import struct
 import sys
 from pathlib import Path
 
@@ -48,6 +50,9 @@ def make(number: int, path: Path) -> None:
     if number >= 3:
         connection.execute("INSERT INTO system_prompts VALUES ('terse', 'Be brief.')")
         connection.execute("INSERT INTO sampling_presets VALUES ('warm', '{\"temperature\":1.2}')")
+    if number >= 4:
+        kept = struct.pack("<e2I2e", -0.5, 1, 7, -0.5, -1.0) + struct.pack("<e2I2e", -2.0, 7, 0, -0.25, math.nan)
+        connection.execute("INSERT INTO token_logprobs VALUES (2, 2, ?)", (kept,))
     connection.execute("PRAGMA journal_mode = WAL")
     connection.close()
 
