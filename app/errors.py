@@ -20,6 +20,10 @@ class CannotContinue(PagedChatError):
     """A message that can't grow on: not a reply, complete, being written already, or answered."""
 
 
+class CannotBranch(PagedChatError):
+    """A place where no reply can part: not in a reply, behind its end, or with a token that there isn't."""
+
+
 class StoreTooNew(PagedChatError):
     """A database of a newer schema than this version knows; nothing was written to it."""
 

@@ -20,7 +20,9 @@ from ..engine_query import Query
 from ..errors import EmptyMessage, EngineUnavailable, ReplyRunning
 from ..imports import import_engine
 from ..store.store import Store
+from ..token_view.reply_tokens import ReplyTokens
 from .background import Background
+from .branching import new_branch, params_of, plan_branch, read_tokens, reply_in
 from .chat_events import AppEvent, ChatEvent, EngineStatus
 from .chat_library import DEFAULT_SAMPLING, ChatLibrary
 from .engine_host import EngineHost
@@ -210,7 +212,34 @@ class ChatService(ChatLibrary):
             if path[-1].role == "assistant" and self._host.loaded.done():
                 check_room(self._host.loaded.result(), chat, path, params.max_tokens)
             draft = self._stores.of(chat_id).reopen_reply(message_id)
-            self._desk.write(chat, path[:-1], [draft], params, is_continued=True)
+            self._desk.go_on(chat, path[:-1], draft, params, self._stores.of(chat_id).token_logprobs(message_id))
+            return draft
+
+    def branch_at_token(self, chat_id: str, message_id: int, token_index: int, token_id: int) -> Message:
+        """A sibling of a reply: the same up to a token, another one in its place, and from there on new ones.
+
+        token_index: from 0, in the reply's tokens as `token_alternatives` gives them. token_id: one of its
+            alternatives, or any other of the model's; the written one goes on anew behind it.
+        Raises, with nothing stored: CannotBranch, EngineUnavailable also while the model is loading, ReplyRunning,
+        PromptTooLong.
+        """
+        with self._sending:
+            self._check_usable()
+            if not self._host.loaded.done():
+                raise EngineUnavailable("the model is still loading: branch when it is ready")
+            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            reply, store = reply_in(tree, message_id), self._stores.of(chat_id)
+            new = new_branch(
+                self._host.loaded.result(),
+                chat,
+                tree,
+                reply,
+                store.token_logprobs(message_id),
+                token_index,
+                token_id,
+            )
+            [draft] = store.add_turn(chat_id, reply.parent_id, None, [new]).replies
+            self._desk.branch(chat, tree.path(reply.parent_id), draft, params_of(new), new.logprobs)
             return draft
 
     def stop(self, chat_id: str, message_id: int | None = None) -> int:
@@ -281,6 +310,26 @@ class ChatService(ChatLibrary):
         chat, tree = self.chat(chat_id), self.tree(chat_id)
         message = find_whole(tree, message_id)
         return self._plan(chat, tree.path(message_id), "" if message.role == "assistant" else None)
+
+    def plan_branch(self, chat_id: str, message_id: int, token_index: int) -> Future[SendPlan]:
+        """What `branch_at_token` would reuse and compute, whichever token is taken. Raises as it does."""
+        chat, tree = self.chat(chat_id), self.tree(chat_id)
+        reply = reply_in(tree, message_id)
+        self._check_usable()
+        return self._planning.after(
+            self._host.loaded, lambda loaded: plan_branch(loaded, chat, tree, reply, token_index)
+        )
+
+    def token_alternatives(self, chat_id: str, message_id: int) -> Future[ReplyTokens]:
+        """A reply's tokens, how likely each was, and what else could have stood there, as far as that was kept.
+
+        It is kept for replies drawn with `sampling.logprobs`. Raises CannotBranch for what a person wrote,
+        ReplyRunning for a reply that still grows.
+        """
+        reply = reply_in(self.tree(chat_id), message_id)
+        logprobs = self._stores.of(chat_id).token_logprobs(message_id)
+        self._check_usable()
+        return self._planning.after(self._host.loaded, lambda loaded: read_tokens(loaded, reply, logprobs))
 
     def count_tokens(self, text: str) -> Future[int]:
         """How many tokens a text has, an attachment's for instance."""

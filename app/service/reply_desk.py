@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from paged_chat.engine.errors import PagedChatError
 from paged_chat.engine.request import SamplingParams
 
-from ..chats import Chat, Message
+from ..chats import Chat, KeptLogprobs, Message
 from ..store.store import Store
 from .background import Background
 from .engine_host import EngineHost, LoadedEngine
@@ -56,35 +56,65 @@ class ReplyDesk:
         path: Sequence[Message],
         drafts: Sequence[Message],
         params: SamplingParams,
-        *,
-        is_continued: bool = False,
     ) -> None:
-        """Has the drafts written as replies to the path, side by side, once the model is loaded.
-
-        is_continued: there is one draft, and it goes on where its text ends.
-        """
+        """Has the drafts written as replies to the path, side by side, once the model is loaded."""
         replies = [RunningReply(draft, sample, self._take_change) for sample, draft in enumerate(drafts)]
-        job = ReplyJob(replies, params, salt=chat.user)
+
+        def start(loaded: LoadedEngine, job: ReplyJob) -> None:
+            context = loaded.transcript.encode(chat.system_prompt, path, max_tokens=params.max_tokens)
+            job.start(loaded.served, context.token_ids, look_up(loaded, chat, context))
+
+        self._begin(chat, ReplyJob(replies, params, salt=chat.user), start)
+
+    def go_on(
+        self, chat: Chat, path: Sequence[Message], draft: Message, params: SamplingParams, logprobs: KeptLogprobs
+    ) -> None:
+        """Has a reply to the path written on where its text ends.
+
+        logprobs: of what is there of it, as far as they were kept.
+        """
+        reply = RunningReply(draft, 0, self._take_change, logprobs)
+
+        def start(loaded: LoadedEngine, job: ReplyJob) -> None:
+            context = loaded.transcript.encode(
+                chat.system_prompt, [*path, draft], continue_reply=True, max_tokens=params.max_tokens
+            )
+            reply.resume(ResumePoint(context.reply_token_ids, loaded.engine.decode))
+            job.start(loaded.served, context.token_ids, look_up(loaded, chat, context))
+
+        self._begin(chat, ReplyJob([reply], params, salt=chat.user), start)
+
+    def branch(
+        self, chat: Chat, path: Sequence[Message], draft: Message, params: SamplingParams, logprobs: KeptLogprobs
+    ) -> None:
+        """Has a reply to the path written that begins with the draft's ids, as if they had been drawn."""
+        reply = RunningReply(draft, 0, self._take_change, logprobs)
+        reply.expect_from_start()
+        reply_start = draft.token_ids or ()
+
+        def start(loaded: LoadedEngine, job: ReplyJob) -> None:
+            context = loaded.transcript.encode(
+                chat.system_prompt, path, reply_start=reply_start, max_tokens=params.max_tokens
+            )
+            prompt = context.token_ids[: -len(reply_start)]
+            job.start(loaded.served, prompt, look_up(loaded, chat, context), reply_start=reply_start)
+
+        self._begin(chat, ReplyJob([reply], params, salt=chat.user), start)
+
+    def _begin(self, chat: Chat, job: ReplyJob, start: Callable[[LoadedEngine, ReplyJob], None]) -> None:
+        """Keeps the job's replies from now on, and starts it once the model is loaded."""
         with self._lock:
-            self._jobs |= dict.fromkeys(replies, job)
-        for reply in replies:
+            self._jobs |= dict.fromkeys(job.replies, job)
+        for reply in job.replies:
             self._saver.add(reply)
         self._on_turn(chat.id)
-
-        def start(loaded: LoadedEngine) -> None:
-            whole_path = [*path, *drafts] if is_continued else path
-            context = loaded.transcript.encode(
-                chat.system_prompt, whole_path, continue_reply=is_continued, max_tokens=params.max_tokens
-            )
-            if is_continued:
-                replies[0].resume(ResumePoint(context.reply_token_ids, loaded.engine.decode))
-            job.start(loaded.served, context.token_ids, look_up(loaded, chat, context))
 
         def look(started: Future[None]) -> None:
             if (error := started.exception()) is not None:
                 job.fail(_said(error))
 
-        self._background.after(self._host.loaded, start).add_done_callback(look)
+        started = self._background.after(self._host.loaded, lambda loaded: start(loaded, job))
+        started.add_done_callback(look)
 
     def stop(self, chat_id: str | None = None, message_ids: Collection[int] | None = None) -> int:
         """Stops the replies of a chat, or some of them, or all there are; gives how many were running."""

@@ -29,15 +29,21 @@ class ReplyJob:
         self._served: ServedEngine | None = None  # once the request is given to it
         self._request_id: str | None = None
 
-    def start(self, served: ServedEngine, token_ids: Sequence[int], plan: SendPlan) -> None:
-        """Submits the request, unless every reply was stopped while its prompt was made."""
+    def start(
+        self, served: ServedEngine, token_ids: Sequence[int], plan: SendPlan, *, reply_start: Sequence[int] = ()
+    ) -> None:
+        """Submits the request, unless every reply was stopped while its prompt was made.
+
+        reply_start: what each reply begins with, as if it had been drawn.
+        """
         with self._lock:
             if all(reply.has_ended for reply in self.replies):
                 return
             for reply in self.replies:
                 reply.mark_planned(plan)
             self._served = served
-        served.submit(token_ids, self.params, self._listen, salt=self.salt).add_done_callback(self._take_request_id)
+        submitted = served.submit(token_ids, self.params, self._listen, salt=self.salt, reply_start=reply_start)
+        submitted.add_done_callback(self._take_request_id)
 
     def stop(self, reply: RunningReply) -> bool:
         """Ends a reply with the step that is being computed now; False if it has ended already."""

@@ -103,19 +103,20 @@ class ReplySaver:
             reply.mark_unsaved(f"{type(error).__name__}: {error}")
 
     def _save_draft(self, reply: RunningReply) -> None:
-        message = reply.unsaved_message()
+        message, logprobs = reply.unsaved()
         token_ids = message.token_ids or ()
         if message.status == "draft" and (len(token_ids) != self._num_saved_tokens[reply] or reply.is_unsaved):
-            self._store_of(reply.chat_id).save_draft(reply.message_id, message.text, token_ids)
+            self._store_of(reply.chat_id).save_draft(reply.message_id, message.text, token_ids, logprobs)
             self._num_saved_tokens[reply] = len(token_ids)
             reply.mark_saved(whole=False)
 
     def _finish(self, reply: RunningReply) -> None:
-        message = reply.unsaved_message()
+        message, logprobs = reply.unsaved()
         self._store_of(reply.chat_id).finish_reply(
             reply.message_id,
             text=message.text,
             token_ids=message.token_ids or (),
+            logprobs=logprobs,
             status=cast(FinalStatus, message.status),
             finish_reason=message.finish_reason,
             cost=message.cost,

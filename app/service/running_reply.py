@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from paged_chat.engine.request import FinishReason, RequestStats, TokenDelta
+from paged_chat.engine.request import FinishReason, RequestStats, TokenDelta, TokenLogprobs
 
-from ..chats import Message, MessageStatus, ReplyCost
+from ..chats import KeptLogprobs, Message, MessageStatus, ReplyCost
 from .chat_events import ReplyUpdate
 from .reply_cost import cost_of, sum_of
 from .resume_point import ResumePoint
@@ -34,8 +34,16 @@ class RunningReply:
     Safe from any thread. `on_change` is called after each change, outside of the lock, on the thread that changed it.
     """
 
-    def __init__(self, draft: Message, sample: int, on_change: Callable[[RunningReply], None]) -> None:
-        """`sample` numbers it among the replies of its request; a draft with text is one that is continued."""
+    def __init__(
+        self,
+        draft: Message,
+        sample: int,
+        on_change: Callable[[RunningReply], None],
+        logprobs: KeptLogprobs = (),
+    ) -> None:
+        """`sample` numbers it among the replies of its request; a draft with text is one that is continued, or begins
+        with what was given to it. `logprobs` are of the ids that it has.
+        """
         self.chat_id = draft.chat_id
         self.message_id = draft.id
         self.sample = sample
@@ -44,6 +52,8 @@ class RunningReply:
         self._lock = threading.Lock()
         self._text = draft.text
         self._token_ids = list(draft.token_ids or ())
+        self._logprobs = list(logprobs)
+        self._is_told_from_start = False
         self._status: MessageStatus = "draft"
         self._finish_reason: FinishReason | None = None
         self._error: str | None = None
@@ -67,6 +77,11 @@ class RunningReply:
             self._token_ids, self._text = list(at.token_ids), at.text
             self._num_before = len(at.token_ids)
             self._resumed_at = at
+            del self._logprobs[self._num_before :]
+
+    def expect_from_start(self) -> None:
+        """The engine will tell the whole reply, what it begins with too."""
+        self._is_told_from_start = True
 
     def mark_planned(self, plan: SendPlan) -> None:
         """What its prompt reuses; it is about to be given to the engine."""
@@ -86,7 +101,11 @@ class RunningReply:
             if self.has_ended:
                 return
             if delta.token_ids:
+                if self._is_told_from_start:
+                    self._is_told_from_start = False
+                    self._token_ids, self._text = [], ""
                 self._token_ids += delta.token_ids
+                self._keep(delta.logprobs)
                 self._last_token_at = time.perf_counter()
                 self._first_token_at = self._first_token_at or self._last_token_at
             if delta.text:
@@ -153,10 +172,10 @@ class RunningReply:
         with self._lock:
             return self._message() if self._is_settled else self._draft_message()
 
-    def unsaved_message(self) -> Message:
+    def unsaved(self) -> tuple[Message, KeptLogprobs]:
         """As it is to be stored."""
         with self._lock:
-            return self._message() if self.has_ended else self._draft_message()
+            return self._message() if self.has_ended else self._draft_message(), tuple(self._logprobs)
 
     def update(self) -> ReplyUpdate:
         """For a reader who has seen nothing of it yet."""
@@ -190,6 +209,15 @@ class RunningReply:
             cost=self._cost,
             error=self._error,
         )
+
+    def _keep(self, logprobs: Sequence[TokenLogprobs]) -> None:
+        """Those of the newest tokens, once any is known: then each token has its place."""
+        if not (logprobs or self._logprobs):
+            return
+        num_before = len(self._token_ids) - len(logprobs)
+        del self._logprobs[num_before:]
+        self._logprobs += [None] * (num_before - len(self._logprobs))
+        self._logprobs += logprobs
 
     def _joint(self) -> str:
         """What belongs between the text from before and the first of the new."""

@@ -44,8 +44,12 @@ class ServedEngine(Protocol):
         listener: Callable[[TokenDelta], None],
         *,
         salt: str = "",
+        reply_start: Sequence[int] = (),
     ) -> Future[str]:
-        """Queues a request and gives its id; `listener` gets its deltas, in order, on one thread: it must be quick."""
+        """Queues a request and gives its id; `listener` gets its deltas, in order, on one thread: it must be quick.
+
+        reply_start: ids that the reply begins with, as if they had been drawn; they come with its first delta.
+        """
         ...
 
     def abort(self, request_id: str, sample: int | None = None) -> Future[bool]: ...

@@ -36,7 +36,8 @@ class ContextPlan:
     """The prompt of a reply, and what of the chat is in it.
 
     window: most tokens that prompt and reply may have together.
-    reply_token_ids: of a reply that is continued: what the prompt ends with of it. The engine goes on behind these.
+    reply_token_ids: what the prompt ends with of the reply itself, where that is continued or begins with given ids.
+        The engine goes on behind these.
     left_out_ids: the messages that don't fit, oldest first.
     num_left_out_turns: how many questions are among them.
     divergence: where and why the prompt parts from what the engine was sent before; None if it goes on from it, or if
@@ -98,17 +99,19 @@ class Transcript:
         path: Sequence[Message],
         *,
         continue_reply: bool = False,
+        reply_start: Sequence[int] = (),
         max_tokens: int | None = None,
     ) -> ContextPlan:
         """The prompt that is sent now; later ones are compared with it.
 
         path: from the chat's root to the question, or with `continue_reply` to the reply that goes on.
+        reply_start: ids that the reply begins with; the prompt ends with all of them.
         max_tokens: the longest reply that is wanted; room is kept for it, within reason.
 
         Raises PromptTooLong for a last message that doesn't fit even alone, with the numbers; ChatTemplateInvalid,
         TokenizerMissing.
         """
-        plan, sent = self._plan(system_prompt, path, (), continue_reply, max_tokens)
+        plan, sent = self._plan(system_prompt, path, (), continue_reply, reply_start, max_tokens)
         question = _question_in(path)
         if question is not None:
             with self._lock:
@@ -125,6 +128,7 @@ class Transcript:
         text: str | None = None,
         *,
         continue_reply: bool = False,
+        reply_start: Sequence[int] = (),
         max_tokens: int | None = None,
     ) -> ContextPlan:
         """The prompt that `encode` would give if `text` were sent behind the path; None for the path as it is.
@@ -132,7 +136,14 @@ class Transcript:
         Raises as `encode` does.
         """
         new = () if text is None else (ChatMessage("user", text),)
-        return self._plan(system_prompt, path, new, continue_reply, max_tokens)[0]
+        return self._plan(system_prompt, path, new, continue_reply, reply_start, max_tokens)[0]
+
+    def token_ids_of(self, reply: Message) -> tuple[int, ...]:
+        """A reply's ids as this model reads it: its own, or where they mean nothing here, those of its text."""
+        if not reply.text and reply.token_ids and not self._model.decode(reply.token_ids):
+            return reply.token_ids  # an end token alone
+        own = self._chat_message(reply).token_ids
+        return tuple(self._model.encode(reply.text)) if own is None else tuple(own)
 
     def _plan(
         self,
@@ -140,11 +151,12 @@ class Transcript:
         path: Sequence[Message],
         new: tuple[ChatMessage, ...],
         continue_reply: bool,
+        reply_start: Sequence[int],
         max_tokens: int | None,
     ) -> tuple[ContextPlan, _Sent]:
         system = (ChatMessage("system", system_prompt),) if system_prompt else ()
         said = (*(self._chat_message(message) for message in path), *new)
-        messages, reply = said, list[int]()
+        messages, reply = said, list(reply_start)
         if continue_reply:
             assert said[-1].role == "assistant", "only a reply can be continued"
             messages, reply = said[:-1], self._resumable(said[-1])

@@ -5,6 +5,7 @@ from a template that writes `role:content</s>` for each message.
 """
 
 import itertools
+import math
 import tempfile
 import threading
 import time
@@ -44,6 +45,8 @@ class FakeEngine:
         self.num_blocks = num_blocks
         self.max_num_seqs = max_num_seqs
         self.scripts = Scripts()
+        # What could have stood in the place of a token, itself among it: {"b": {"b": 0.5, "x": 0.25}}. Else it is sure.
+        self.odds: dict[str, dict[str, float]] = {}
         self.pace = Pace()
         self.models: list[FakeModel] = []  # as they were loaded
         self.load_error: BaseException | None = None
@@ -68,6 +71,10 @@ class FakeEngine:
     def enqueue(self, *samples: str) -> None:
         """What the samples of the next request say; then they end by themselves."""
         self.scripts.add(_Script(tuple([*_ids_of(text), END] for text in samples)))
+
+    def enqueue_ids(self, *token_ids: int) -> None:
+        """What the next request says, in tokens, for those that are no text; then it ends by itself."""
+        self.scripts.add(_Script(([*token_ids, END],)))
 
     def enqueue_failure(self, text: str, error: str) -> None:
         """The next request says this, then the step fails that computes it."""
@@ -230,6 +237,7 @@ class _ScriptedCore(EngineCore):
             check_every_step=True,
         )
         self._queue = fake.scripts
+        self._odds = fake.odds
         self._scripts: dict[str, _Script] = {}
 
     def submit(
@@ -254,7 +262,14 @@ class _ScriptedCore(EngineCore):
         said = script.samples[sequence.sample]
         if sequence.num_generated_tokens == len(said):
             raise RuntimeError(script.error)
-        return super()._append(sequence, said[sequence.num_generated_tokens], logprobs)
+        token_id = said[sequence.num_generated_tokens]
+        return super()._append(sequence, token_id, None if logprobs is None else self._logprobs(token_id, sequence))
+
+    def _logprobs(self, token_id: int, sequence: Sequence) -> TokenLogprobs:
+        token = _tokenizer().decode([token_id], skip_special=False)
+        odds = {_id_of(text): math.log(odds) for text, odds in self._odds.get(token, {}).items()} or {token_id: 0.0}
+        ranked = sorted(odds.items(), key=lambda pair: -pair[1])
+        return TokenLogprobs(token_id, odds[token_id], tuple(ranked[: sequence.params.logprobs]))
 
 
 class _NoRunner:
@@ -269,6 +284,11 @@ class _NoRunner:
 def _tokenizer() -> Tokenizer:
     with tempfile.TemporaryDirectory() as folder:
         return tokenizer_in(Path(folder))
+
+
+def _id_of(token: str) -> int:
+    [token_id] = _tokenizer().encode_markup(token)
+    return token_id
 
 
 def _ids_of(text: str) -> list[int]:

@@ -1,0 +1,1 @@
+"""The tokens of a reply as both screens show them."""
