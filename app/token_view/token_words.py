@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from .reply_tokens import ReplyToken
+from .reply_tokens import Alternative, ReplyToken
 
-WEIGHED = "as the model weighs them, before temperature and penalties"
-NOT_KEPT = "alternatives weren't kept for this reply"
-PLAIN_TEXT = "plain text: Markdown isn't drawn here"
+PLAIN_TEXT = "Plain text, token by token; Markdown isn't drawn here."
+WEIGHED = "How likely the model alone held them, before temperature and penalties."
+NOT_KEPT = "Alternatives weren't kept for this reply: ask for them in the settings before you send."
+WRITTEN = "written"
+BRANCH = "Branch here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Surety(Enum):
 
     SURE = TokenLook("sure", "90 % and more", 0.9, None, None, None)
     LIKELY = TokenLook("likely", "50 to 90 %", 0.5, "#E3F1FA", "#16303F", "dotted")
-    OPEN = TokenLook("open", "20 to 50 %", 0.2, "#BFE0F5", "#1D4A66", "dashed")
+    DOUBTFUL = TokenLook("doubtful", "20 to 50 %", 0.2, "#BFE0F5", "#1D4A66", "dashed")
     UNLIKELY = TokenLook("unlikely", "under 20 %", 0.0, "#8CC9EE", "#27668E", "solid")
 
     @property
@@ -54,9 +56,16 @@ def percent(probability: float) -> str:
         return "<0.01 %"
     if 0.9995 <= probability < 1.0:
         return ">99.9 %"
-    hundredths = probability * 100
-    digits = 0 if 9.95 <= hundredths < 99.5 or probability >= 1.0 else 1 if hundredths >= 0.995 else 2
-    return f"{hundredths:.{digits}f} %"
+    percents = probability * 100
+    digits = 0 if 9.95 <= percents < 99.5 or probability >= 1.0 else 1 if percents >= 0.995 else 2
+    return f"{percents:.{digits}f} %"
+
+
+def choice_words(token: ReplyToken, alternative: Alternative) -> str:
+    """What taking an alternative does, such as "␣dog in place of ␣cat"."""
+    if alternative.is_written:
+        return f"{alternative.piece.label} again, and on from there with other random numbers"
+    return f"{alternative.piece.label} in place of {token.piece.label}"
 
 
 def place_words(token: ReplyToken, num_tokens: int) -> str:

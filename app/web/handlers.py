@@ -36,6 +36,7 @@ class SamplingForm:
     num_replies: float
     seed: float | None
     stop: str  # one on each line
+    num_alternatives: float  # 0 keeps none
 
     @staticmethod
     def of(sampling: SamplingParams) -> SamplingForm:
@@ -51,6 +52,7 @@ class SamplingForm:
             num_replies=sampling.n,
             seed=sampling.seed,
             stop="\n".join(sampling.stop),
+            num_alternatives=sampling.logprobs or 0,
         )
 
     def over(self, sampling: SamplingParams) -> SamplingParams:
@@ -68,6 +70,7 @@ class SamplingForm:
             n=int(self.num_replies),
             seed=None if self.seed is None else int(self.seed),
             stop=tuple(line for line in self.stop.split("\n") if line),
+            logprobs=int(self.num_alternatives) or None,
         )
 
     @property

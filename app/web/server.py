@@ -11,7 +11,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 from starlette.middleware import Middleware
 
 from ..service.chat_service import ChatService
-from . import live, panel, routes, transfer_routes
+from . import live, panel, routes, token_routes, transfer_routes
 from .accounts import Accounts
 from .binding import is_loopback, names_of
 from .guard import Guard
@@ -49,6 +49,7 @@ class WebServer:
                 "routes": [
                     *asset_routes(),
                     *routes.router.routes,
+                    *token_routes.router.routes,
                     *transfer_routes.router.routes,
                     *live.router.routes,
                     *panel.router.routes,

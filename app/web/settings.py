@@ -11,6 +11,7 @@ from ..service.chat_service import ChatService
 from .handlers import SamplingForm, SettingsHandlers
 
 MAX_REPLIES = 8
+MAX_ALTERNATIVES = 20
 MAX_SYSTEM_PROMPT_LENGTH = 100_000
 # The page's script says which chat the settings are of, when they are opened and when another chat is; it is told that
 # somebody hears it.
@@ -138,6 +139,14 @@ def _sampling_fields() -> list[Any]:
             lines=2,
             elem_id="pc-stop",
         )
+        alternatives = slider(
+            "num_alternatives",
+            "Alternatives kept for each token",
+            0,
+            MAX_ALTERNATIVES,
+            1,
+            "A new reply then shows what else could have stood there, and branches at it; 0 keeps none.",
+        )
     return [
         temperature,
         top_p,
@@ -150,4 +159,5 @@ def _sampling_fields() -> list[Any]:
         num_replies,
         seed,
         stop,
+        alternatives,
     ]

@@ -52,6 +52,7 @@ const PATHS = {
   retry: "M4 12a8 8 0 0 1 13.7-5.6L20 9M20 4v5h-5M20 12a8 8 0 0 1-13.7 5.6L4 15M4 20v-5h5",
   edit: "M4 20h4L19 9l-4-4L4 16zM13 7l4 4",
   fork: "M7 4v9a4 4 0 0 0 4 4h6M14 14l3 3-3 3M7 4L4 7M7 4l3 3",
+  tokens: "M4 6h5v5H4zM12 6h8v5h-8zM4 14h8v5H4zM15 14h5v5h-5z",
   delete: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
   play: "M7 5l12 7-12 7z",
   previous: "M14 6l-6 6 6 6",

@@ -1,6 +1,6 @@
 // The page: which chat is open, and what goes between the server and the parts of the page.
 
-import { post } from "./api.js";
+import { get, post } from "./api.js";
 import { Composer } from "./composer.js";
 import { Connection } from "./connection.js";
 import { Conversation } from "./conversation.js";
@@ -213,6 +213,9 @@ class Page {
         if (!(await act(id, "delete"))) return;
         notify("The message and what followed it are deleted.", { action: { name: "Undo", run: () => act(id, "restore") } });
       },
+      tokens: (id) => attempt(() => get(`chats/${this.chatId}/messages/${id}/tokens`)),
+      planBranch: (id, index) => act(id, "plan-branch", { token_index: index }),
+      branch: (id, index, tokenId) => follow(act(id, "branch", { token_index: index, token_id: tokenId })),
       planEdit: (id, text, show) => this.planEdit(id, text, show),
     };
   }

@@ -3,12 +3,13 @@
 import { el, iconButton, setText, svg } from "./dom.js";
 import { costLine } from "./format.js";
 import { drawStrip } from "./panel_strip.js";
+import { TokenView } from "./tokens.js";
 
 const LONG_PX = 420; // a person's longer message is folded
 const COPIED_MS = 1500;
 
 export class MessageNode {
-  /** actions: what the buttons do, each with the message's id: pick, stop, retry, edit, continue, fork, delete. */
+  /** actions: what the buttons do, each with the message's id: pick, stop, retry, edit, continue, fork, delete, tokens. */
   constructor(view, actions) {
     this.actions = actions;
     this.blocks = []; // as they stand in the body
@@ -30,6 +31,7 @@ export class MessageNode {
   /** Takes the message as it is stored; of a reply that is being written the text comes with `grow`. */
   update(view) {
     const wasLive = this.view?.blocks === null;
+    if (this.view && this.view.text !== view.text) this.tokens?.close();
     this.view = view;
     if (view.blocks !== null) {
       let numKept = 0;
@@ -89,6 +91,7 @@ export class MessageNode {
         isReply && iconButton("retry", "Retry: another reply beside this one", act("retry")),
         !isReply && iconButton("edit", "Edit: another message beside this one", () => this.beginEdit()),
         iconButton("copy", "Copy the message", (event) => this.copy(event.currentTarget)),
+        isReply && !this.isLive && iconButton("tokens", "Tokens: how likely each was, and what else could stand there", () => this.toggleTokens()),
         !this.isLive && iconButton("fork", "Fork: a new chat that begins with all up to here", act("fork")),
         iconButton("delete", "Delete this message and what follows", act("delete")),
       ].filter(Boolean),
@@ -106,6 +109,29 @@ export class MessageNode {
       el("span", { class: "sibling-count" }, `${index + 1} / ${ids.length}`),
       iconButton("next", "The next one", walk(1), { disabled: index === ids.length - 1 }),
     );
+  }
+
+  /** The reply token by token in the place of its text, or its text again. */
+  async toggleTokens() {
+    if (this.tokens) {
+      this.tokens.close();
+      return;
+    }
+    const { id } = this.view;
+    const answer = await this.actions.tokens(id);
+    if (!answer || this.tokens || this.isLive) return;
+    this.tokens = new TokenView(answer, {
+      plan: (index) => this.actions.planBranch(id, index),
+      branch: (index, tokenId) => this.actions.branch(id, index, tokenId),
+      close: () => {
+        this.tokens = null;
+        this.element.classList.remove("shows-tokens");
+        this.element.focus();
+      },
+    });
+    this.element.classList.add("shows-tokens");
+    this.body.after(this.tokens.element);
+    this.tokens.focus();
   }
 
   async copy(button) {

@@ -1,0 +1,51 @@
+"""The page's requests about the tokens of a reply: what they are, what a branch would cost, and the branch."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from paged_chat.engine.errors import PagedChatError
+
+from .access import OwnChat, ServiceOf
+from .token_views import reply_tokens_view
+
+router = APIRouter(prefix="/paged-chat/chats/{chat_id}/messages/{message_id}")
+Answer = dict[str, Any]
+
+
+class Place(BaseModel):
+    token_index: Annotated[int, Field(ge=0)]
+
+
+class Branch(Place):
+    """token_id: what is to stand in that place."""
+
+    token_id: Annotated[int, Field(ge=0)]
+
+
+@router.get("/tokens")
+async def tokens(message_id: int, chat: OwnChat, service: ServiceOf) -> Answer:
+    reply = await asyncio.wrap_future(await asyncio.to_thread(service.token_alternatives, chat.id, message_id))
+    return asdict(reply_tokens_view(reply))
+
+
+@router.post("/plan-branch")
+async def plan_branch(message_id: int, place: Place, chat: OwnChat, service: ServiceOf) -> Answer:
+    """That it would be refused is an answer here, no error: nobody has branched yet."""
+    try:
+        planned = await asyncio.to_thread(service.plan_branch, chat.id, message_id, place.token_index)
+        plan = await asyncio.wrap_future(planned)
+    except PagedChatError as error:
+        return {"refusal": str(error)}
+    return {"words": str(plan)}
+
+
+@router.post("/branch")
+def branch(message_id: int, branch: Branch, chat: OwnChat, service: ServiceOf) -> Answer:
+    draft = service.branch_at_token(chat.id, message_id, branch.token_index, branch.token_id)
+    return {"message_id": draft.id}
