@@ -1,8 +1,8 @@
 """A conversation in the terminal: written, streamed, stopped, gone on with, written again."""
 
-from paged_chat.tui.widgets.code_block import CopyLabel
 from paged_chat.tui.widgets.reply_foot import ReplyFoot
 from paged_chat.tui.widgets.reply_group import ReplyGroup
+from paged_chat.tui.widgets.reply_text import ReplyText
 from terminal import open_terminal
 
 CODE = "Two:\n\n```python\nprint(1)\n```\n\nand\n\n```sh\nls\n```\n"
@@ -168,7 +168,8 @@ async def test_messages_and_code_are_copied_with_a_way_out(desk):
         await terminal.until(lambda: len(terminal.app.screen_stack) == 3)
         await terminal.keys("down", "enter")
         await terminal.until(lambda: terminal.app.clipboard == "ls")
-        await terminal.pilot.click(terminal.screen.query(CopyLabel).first())
+        reply = terminal.conversation.views[1].query_one(ReplyText)
+        await terminal.pilot.click(reply, offset=(reply.size.width - 3, 2))
         assert terminal.app.clipboard == "print(1)"
 
 

@@ -3,8 +3,10 @@
 import pytest
 
 from long_chat import add_long_chat
-from paged_chat.tui.widgets.conversation import STEP, WINDOW
+from paged_chat.tui.widgets.conversation import FAR, FIRST, NEAR, STEP
 from terminal import open_terminal
+
+LONGEST = 20  # lines of a message of the long chat, at most
 
 
 @pytest.fixture
@@ -14,8 +16,14 @@ def chat(desk):
 
 async def open_long_chat(terminal, chat):
     await terminal.screen.open_chat(chat.id)
-    await terminal.until(lambda: len(terminal.texts) == WINDOW - STEP)
-    await terminal.until(lambda: terminal.conversation.max_scroll_y > 100)
+    await terminal.until(lambda: terminal.conversation.scroll_y >= NEAR * terminal.conversation.size.height)
+    await settle(terminal)
+
+
+async def settle(terminal):
+    """Until the window has moved as far as it wants to."""
+    await terminal.pilot.pause()
+    await terminal.until(lambda: not terminal.conversation._is_moving)
     await terminal.pilot.pause()
 
 
@@ -24,7 +32,16 @@ async def test_the_newest_messages_are_mounted_and_shown(desk, chat):
         await open_long_chat(terminal, chat)
         assert terminal.texts[-1].startswith("Here is answer 59")
         assert terminal.conversation.is_at_end
-        assert str(terminal.conversation._above.render()) == "▲ 36 earlier messages"
+        num_mounted = len(terminal.texts)
+        assert FIRST <= num_mounted <= FIRST + STEP
+        assert str(terminal.conversation._above.render()) == f"▲ {60 - num_mounted} earlier messages"
+
+
+async def test_a_screen_that_is_taller_than_its_messages_is_filled(desk, chat):
+    async with open_terminal(desk, size=(120, 200)) as terminal:
+        await open_long_chat(terminal, chat)
+        assert terminal.conversation.views[0].region.y < 0
+        assert terminal.conversation.is_at_end
 
 
 async def test_scrolling_up_reaches_the_first_message_and_what_is_seen_never_jumps(desk, chat):
@@ -36,11 +53,10 @@ async def test_scrolling_up_reaches_the_first_message_and_what_is_seen_never_jum
             view = next(view for view in conversation.views if view.region.y >= conversation.region.y)
             y_before, scroll_before = view.region.y, conversation.scroll_y
             conversation.scroll_relative(y=-20, animate=False)
-            await terminal.pilot.pause()
-            await terminal.until(lambda: not conversation._is_moving)
-            await terminal.pilot.pause()
+            await settle(terminal)
             assert view.region.y - y_before == min(20, scroll_before)
-            assert len(conversation.views) <= WINDOW
+            height = conversation.size.height
+            assert conversation.virtual_size.height <= (NEAR + 1 + FAR) * height + 2 * STEP * LONGEST
             seen.update(terminal.texts)
         assert len(seen) == 60
         conversation.scroll_home(animate=False)
@@ -80,4 +96,4 @@ async def test_a_message_anywhere_can_be_gone_to(desk, chat):
         await terminal.until(lambda: terminal.view(wanted).has_focus)
         shown = terminal.conversation.region
         await terminal.until(lambda: shown.y <= terminal.view(wanted).region.y < shown.bottom)
-        assert 0 < len(terminal.conversation.views) <= WINDOW
+        assert 0 < len(terminal.conversation.views) < 60

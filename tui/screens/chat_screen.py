@@ -20,10 +20,11 @@ from paged_chat.app.service.chat_events import ChatChanged, ChatsChanged, Engine
 from ..actions import screen_bindings
 from ..notices import show_error, with_notices
 from ..palette import ActionProvider, ChatProvider
+from ..rows import rows_of
 from ..widgets.cache_panel import CachePanel
 from ..widgets.chat_list import ChatList
 from ..widgets.completions import Completions
-from ..widgets.conversation import Conversation, rows_of
+from ..widgets.conversation import Conversation
 from ..widgets.empty_state import EmptyState
 from ..widgets.meter import Meter
 from ..widgets.prompt import Prompt

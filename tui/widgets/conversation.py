@@ -3,55 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
-from textual.geometry import Size
+from textual.geometry import Region, Size
+from textual.layout import DockArrangeResult
 from textual.widget import Widget
 from textual.widgets import Static
 
-from paged_chat.app.chats import Message, MessageTree
 from paged_chat.app.service.chat_events import ReplyUpdate
 
+from ..rows import Row
 from .message_view import MessageView
 from .reply_group import ReplyGroup
 
-# Rows that are mounted at most, and how many come and go together. A row is some ten widgets.
-WINDOW = 30
-STEP = 6
-NEAR_EDGE = 15  # lines
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What stands in one place of the path: a message, or several of its siblings side by side."""
-
-    messages: tuple[Message, ...]
-    place: int = 0  # among its siblings
-    num_siblings: int = 1
-
-    @property
-    def key(self) -> tuple[int, ...]:
-        return tuple(message.id for message in self.messages)
-
-    @property
-    def is_group(self) -> bool:
-        return len(self.messages) > 1
-
-
-def rows_of(tree: MessageTree, leaf_id: int | None, compared_id: int | None) -> list[Row]:
-    """The path to the leaf; where `compared_id` is on it, its siblings side by side end the view."""
-    rows = []
-    for message in tree.path(leaf_id):
-        siblings = tree.siblings(message.id)
-        if message.id == compared_id and len(siblings) > 1:
-            rows.append(Row(tuple(siblings)))
-            break
-        rows.append(Row((message,), siblings.index(message), len(siblings)))
-    return rows
-
+# The window, in heights of the screen: rows are mounted when less than NEAR is left to scroll over, and those farther
+# than FAR are let go. A few come with each frame, so that none takes long.
+NEAR = 1.0
+FAR = 3.0
+STEP = 4  # rows
+FIRST = 12  # rows that are mounted at once where a chat is opened
 
 RowView = MessageView | ReplyGroup
 
@@ -68,9 +40,10 @@ async def _refresh(view: RowView, row: Row) -> None:
 
 
 class Conversation(VerticalScroll, can_focus=False):
-    """Shows rows, follows the end while it is there, and mounts earlier rows as the person scrolls up to them.
+    """Shows rows, follows the end while it is there, and mounts others as the person scrolls up or down to them.
 
     Always: the mounted views are those of rows [first, end), in order.
+            The message at the top of the screen stays where it is, whatever comes, goes or grows above it.
     """
 
     def __init__(self) -> None:
@@ -79,7 +52,8 @@ class Conversation(VerticalScroll, can_focus=False):
         self._views: list[RowView] = []
         self._first = 0
         self._is_moving = False  # the window
-        self._height_before: int | None = None  # of all, while what changes is above the screen
+        self._regions: dict[Widget, Region] = {}  # of the views, from the top of all, as they were laid out last
+        self._arranged: DockArrangeResult | None = None
         self._above = Static("", classes="more", markup=False)
         self._below = Static("", classes="more", markup=False)
 
@@ -108,7 +82,7 @@ class Conversation(VerticalScroll, can_focus=False):
         old = {row.key: view for row, view in zip(self._rows[self._first : self._end], self._views, strict=True)}
         was_at_end = self._end == len(self._rows)
         self._rows = list(rows)
-        num_mounted = max(len(self._views), WINDOW - STEP)
+        num_mounted = max(len(self._views), FIRST)
         if was_at_end or not old:
             self._first = max(0, len(self._rows) - num_mounted)
         else:
@@ -137,12 +111,7 @@ class Conversation(VerticalScroll, can_focus=False):
 
     async def clear(self) -> None:
         """Before another chat is shown."""
-        with self.app.batch_update():
-            for view in self._views:
-                await view.remove()
-        self._rows, self._views, self._first = [], [], 0
-        self._end_move()
-        self._show_edges()
+        await self._replace_window([], 0, 0)
 
     async def grow(self, update: ReplyUpdate) -> None:
         for view in self._views:
@@ -157,48 +126,40 @@ class Conversation(VerticalScroll, can_focus=False):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        if self._is_moving:
+        self._look_at_edges()
+
+    def watch_virtual_size(self, old_size: Size, new_size: Size) -> None:
+        self._look_at_edges()
+
+    def _look_at_edges(self) -> None:
+        """Moves the window where little is left to scroll over; one move at a time."""
+        if self._is_moving or not self.size.height:
             return
-        if new_value < NEAR_EDGE and self._first > 0:
+        near = NEAR * self.size.height
+        if self._first > 0 and self.scroll_y < near:
             self._is_moving = True
-            self.call_later(self._move_up)
-        elif new_value > self.max_scroll_y - NEAR_EDGE and self._end < len(self._rows):
+            self.call_later(self._move, -1)
+        elif self._end < len(self._rows) and self.max_scroll_y - self.scroll_y < near:
             self._is_moving = True
-            self.call_later(self._move_down)
+            self.call_later(self._move, 1)
 
-    async def _move_up(self) -> None:
-        """Mounts earlier rows above, then lets go of as many below."""
-        first = max(0, self._first - STEP)
-        views = [_view_of(row) for row in self._rows[first : self._first]]
-        self._height_before = self.virtual_size.height
-        self._views = views + self._views
-        self._first = first
-        await self.mount(*views, after=self._above)
-        self._show_edges()
-        self.call_after_refresh(self._finish_move, views)
-
-    async def _move_down(self) -> None:
-        """Mounts later rows below, then lets go of as many above."""
-        views = [_view_of(row) for row in self._rows[self._end : self._end + STEP]]
-        await self.mount(*views, after=self._views[-1])
-        self._views += views
-        self.call_after_refresh(self._finish_move, views)
-
-    def _finish_move(self, new_views: list[RowView]) -> None:
-        """Markdown comes a moment after its widget, and heights a frame after that; until then the window moves."""
-        is_drawn = all(view.is_drawn for view in new_views if view.is_attached)
-        self.call_after_refresh(self._let_go if is_drawn else self._finish_move, new_views)
-
-    async def _let_go(self, new_views: list[RowView]) -> None:
-        """Unmounts what is beyond the window at the far edge."""
-        if new_views[0] not in self._views:
-            return  # another chat is shown meanwhile
-        is_up = new_views[0] is self._views[0]
-        self._height_before = None if is_up else self.virtual_size.height
-        gone = self._views[WINDOW:] if is_up else self._views[: max(0, len(self._views) - WINDOW)]
-        self._views = [view for view in self._views if view not in gone]
-        self._first += 0 if is_up else len(gone)
+    async def _move(self, direction: int) -> None:
+        """Mounts rows at one edge, and lets go of what is far beyond the other."""
+        far = FAR * self.size.height
         with self.app.batch_update():
+            if direction < 0:
+                first = max(0, self._first - STEP)
+                views = [_view_of(row) for row in self._rows[first : self._first]]
+                gone = [view for view in self._views if self._top_of(view) > self.scroll_y + self.size.height + far]
+                await self.mount(*views, after=self._above)
+                self._first = first
+                self._views = [*views, *self._views[: len(self._views) - len(gone)]]
+            else:
+                views = [_view_of(row) for row in self._rows[self._end : self._end + STEP]]
+                gone = [view for view in self._views if self._bottom_of(view) < self.scroll_y - far]
+                await self.mount(*views, after=self._views[-1])
+                self._first += len(gone)
+                self._views = [*self._views[len(gone) :], *views]
             for view in gone:
                 await view.remove()
         self._show_edges()
@@ -206,14 +167,13 @@ class Conversation(VerticalScroll, can_focus=False):
 
     def _end_move(self) -> None:
         self._is_moving = False
-        self._height_before = None
+        self._look_at_edges()
 
-    def watch_virtual_size(self, old_size: Size, new_size: Size) -> None:
-        """What comes and goes above must not move what is on the screen."""
-        if self._height_before is not None:
-            distance = new_size.height - self._height_before
-            self._height_before = new_size.height
-            self.scroll_to(y=self.scroll_y + distance, animate=False, immediate=True)
+    def _top_of(self, view: RowView) -> int:
+        return self._regions[view].y if view in self._regions else 0
+
+    def _bottom_of(self, view: RowView) -> float:
+        return self._regions[view].bottom if view in self._regions else float("inf")
 
     def _show_edges(self) -> None:
         num_above, num_below = self._first, len(self._rows) - self._end
@@ -222,14 +182,38 @@ class Conversation(VerticalScroll, can_focus=False):
         self._below.update(f"▼ {num_below:,} later messages")
         self._below.display = num_below > 0
 
+    # What is seen stays
+
+    def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
+        """Scrolls by as much as the message at the top of the screen has moved.
+
+        Within the layout itself, as Textual does it for what is anchored to the end: a frame later it would be seen.
+        """
+        arranged = super().arrange(size, optimal)
+        if arranged is self._arranged or optimal:
+            return arranged
+        mounted = set(self._views)
+        regions = {placed.widget: placed.region for placed in arranged.placements if placed.widget in mounted}
+        for view, region in self._regions.items():
+            if region.bottom > self.scroll_y and view in regions:
+                self._shift(regions[view].y - region.y)
+                break
+        self._arranged, self._regions = arranged, regions
+        return arranged
+
+    def _shift(self, distance: int) -> None:
+        if distance and self._regions:
+            scroll_y = max(0.0, self.scroll_y + distance)
+            self.set_reactive(Widget.scroll_y, scroll_y)
+            self.set_reactive(Widget.scroll_target_y, scroll_y)
+            self.vertical_scrollbar._reactive_position = scroll_y
+
     # Moving about
 
     async def show_end(self) -> None:
         """Goes to the last message and follows it from there."""
         if self._end < len(self._rows):
-            rows = self._rows
-            await self.clear()
-            await self.show(rows)
+            await self._replace_window(self._rows, max(0, len(self._rows) - FIRST), len(self._rows))
         self.anchor()
 
     async def reveal(self, message_id: int) -> None:
@@ -238,25 +222,26 @@ class Conversation(VerticalScroll, can_focus=False):
         if place is None:
             return
         if not self._first <= place < self._end:
-            rows = self._rows
-            await self.clear()
-            self._rows = list(rows)
-            self._first = max(0, min(place - STEP, len(rows) - (WINDOW - STEP)))
-            self._views = [_view_of(row) for row in rows[self._first : self._first + WINDOW - STEP]]
-            await self.mount(*self._views, after=self._above)
-            self._show_edges()
+            first = max(0, min(place - STEP, len(self._rows) - FIRST))
+            await self._replace_window(self._rows, first, first + FIRST)
         self._go_to(next(view for view in self.views if view.message.id == message_id))
+
+    async def _replace_window(self, rows: list[Row], first: int, end: int) -> None:
+        """Shows rows [first, end) and nothing of what was mounted before."""
+        with self.app.batch_update():
+            for view in self._views:
+                await view.remove()
+            self._rows, self._first = rows, first
+            self._views = [_view_of(row) for row in rows[first:end]]
+            await self.mount(*self._views, after=self._above)
+        self._regions, self._arranged = {}, None
+        self._show_edges()
 
     def _go_to(self, view: MessageView) -> None:
         """Once everything above it has its height."""
-        if not view.is_attached:
-            return
-        if all(row.is_drawn for row in self._views):
-            self.release_anchor()
-            view.focus(scroll_visible=False)
-            self.call_after_refresh(self.scroll_to_widget, view, top=True, animate=False)
-        else:
-            self.call_after_refresh(self._go_to, view)
+        self.release_anchor()
+        view.focus(scroll_visible=False)
+        self.call_after_refresh(self.scroll_to_widget, view, top=True, animate=False)
 
     def step(self, direction: int, selected_id: int | None) -> None:
         """Selects the message above (-1) or below (1) the selected one; without one, the last."""

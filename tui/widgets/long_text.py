@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from textual.widgets import Static
 
+from ..plain_text import plain
+
 MAX_LINES = 14
 MAX_CHARACTERS = 1_200
 
@@ -16,7 +18,7 @@ class LongText(Static):
     """
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self._text = plain(text)
         self._is_folded = self.is_long
         super().__init__(self._shown(), markup=False)
 

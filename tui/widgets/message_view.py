@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Vertical
+from textual.content import Content
 from textual.events import Click, Focus
-from textual.widgets import Collapsible, Label, Markdown, Static
-from textual.widgets.markdown import MarkdownStream
+from textual.widgets import Collapsible, Static
 
 from paged_chat.app.chats import Message
 from paged_chat.app.service.chat_events import ReplyUpdate
@@ -17,61 +17,48 @@ from paged_chat.app.thinking import Thinking, split_thinking
 
 from ..actions import message_bindings
 from ..messages import MessageSelected
-from .code_block import ReplyMarkdown
+from ..plain_text import plain
 from .long_text import LongText
 from .reply_foot import ReplyFoot
+from .reply_text import ReplyText
+
+WHO = {"user": "you", "assistant": "ai"}
 
 
-class MessageView(Horizontal, can_focus=True):
-    """A message; while it has the focus, single keys act on it."""
+class MessageView(Vertical, can_focus=True):
+    """A message; while it has the focus, single keys act on it.
+
+    Of few widgets, for a long chat mounts and lays out many: who speaks is drawn by this one, beside the text.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [*message_bindings()]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"message--who"}
 
     def __init__(self, message: Message, place: int, num_siblings: int) -> None:
         super().__init__(id=f"message-{message.id}", classes=message.role)
         self.message = message
         self._text = message.text  # all of it, thinking too, as far as it has come
         self._thinking, self._answer = split_thinking(message.text)
-        self._stream: MarkdownStream | None = None
+        self._body = LongText(message.text) if message.role == "user" else ReplyText(self._answer)
         self._foot = ReplyFoot(message, place, num_siblings)
 
     def compose(self) -> ComposeResult:
-        yield Label("you" if self.message.role == "user" else "ai", classes="who")
-        with Vertical(classes="content"):
-            if self.message.role == "user":
-                yield LongText(self.message.text)
-            else:
-                yield ReplyMarkdown(self._answer)
-            yield self._foot
+        if self._thinking is not None:
+            yield self._fold(self._thinking)
+        yield self._body
+        yield self._foot
 
-    async def on_mount(self) -> None:
-        await self._show_thinking()
-
-    async def on_unmount(self) -> None:
-        await self._end_stream()
+    def render(self) -> Content:
+        return Content.styled(WHO[self.message.role], ".message--who")
 
     # What changes
 
-    def show_siblings(self, place: int, num_siblings: int) -> None:
-        self._foot.show_message(self.message, place, num_siblings)
-
     async def grow(self, update: ReplyUpdate) -> None:
-        """Shows a reply as far as it has come; the Markdown that is already there isn't drawn again."""
+        """Shows a reply as far as it has come."""
         if not self.is_mounted:
             return
-        before, self._text = self._answer, update.text
-        self._thinking, self._answer = split_thinking(update.text)
-        await self._show_thinking()
-        if update.has_ended:
-            await self._end_stream()
-            # Once in whole, for what was parsed bit by bit may have been taken for something else.
-            await self.query_one(ReplyMarkdown).update(self._answer)
-        elif self._answer.startswith(before):
-            if new_text := self._answer[len(before) :]:
-                await self._open_stream().write(new_text)
-        else:
-            await self._end_stream()
-            await self.query_one(ReplyMarkdown).update(self._answer)
+        self._text = update.text
+        await self._show_text(is_whole=update.has_ended)
         self._foot.show_update(update)
 
     async def replace(self, message: Message, place: int, num_siblings: int) -> None:
@@ -81,10 +68,7 @@ class MessageView(Horizontal, can_focus=True):
         self.message = message
         if is_new_text:
             self._text = message.text
-            self._thinking, self._answer = split_thinking(message.text)
-            await self._show_thinking()
-            await self._end_stream()
-            await self.query_one(ReplyMarkdown).update(self._answer)
+            await self._show_text(is_whole=True)
         if message.status != "draft":
             self._foot.show_message(message, place, num_siblings)
 
@@ -92,8 +76,8 @@ class MessageView(Horizontal, can_focus=True):
         """Unfolds or folds the thinking, or a long text."""
         for thinking in self.query(Collapsible):
             thinking.collapsed = not thinking.collapsed
-        for text in self.query(LongText):
-            text.toggle()
+        if isinstance(self._body, LongText):
+            self._body.toggle()
 
     # What others read
 
@@ -103,13 +87,8 @@ class MessageView(Horizontal, can_focus=True):
         return self._answer if self.message.role == "assistant" else self.message.text
 
     @property
-    def is_drawn(self) -> bool:
-        """Whether the text has become widgets."""
-        return all(markdown.children or not self._answer.strip() for markdown in self.query(ReplyMarkdown))
-
-    @property
     def code_blocks(self) -> list[str]:
-        return [code for markdown in self.query(ReplyMarkdown) for code in markdown.code_blocks]
+        return self._body.code_blocks if isinstance(self._body, ReplyText) else []
 
     # Inside
 
@@ -119,25 +98,26 @@ class MessageView(Horizontal, can_focus=True):
     def on_click(self, event: Click) -> None:
         self.focus(scroll_visible=False)
 
-    async def _show_thinking(self) -> None:
+    async def _show_text(self, *, is_whole: bool) -> None:
+        self._thinking, self._answer = split_thinking(self._text)
+        if self._thinking is not None:
+            await self._show_thinking(self._thinking)
+        if isinstance(self._body, ReplyText):
+            # Once in whole, for what was parsed bit by bit may have been taken for something else.
+            (self._body.show if is_whole else self._body.grow)(self._answer)
+
+    async def _show_thinking(self, thinking: Thinking) -> None:
         """Most replies don't think, so the fold comes with the first thought."""
-        thinking: Thinking | None = self._thinking
-        if thinking is None:
-            return
         if not self.query(Collapsible):
-            text = Static(thinking.text, classes="thought", markup=False)
-            fold = Collapsible(text, title="thinking", collapsed=True, classes="thinking")
-            await self.query_one(".content").mount(fold, before=0)
+            await self.mount(self._fold(thinking), before=self._body)
         fold = self.query_one(Collapsible)
-        fold.title = "thinking…" if thinking.is_open_ended else "thinking"
-        fold.query_one(".thought", Static).update(thinking.text)
+        fold.title = _title_of(thinking)
+        fold.query_one(".thought", Static).update(plain(thinking.text))
 
-    def _open_stream(self) -> MarkdownStream:
-        if self._stream is None:
-            self._stream = Markdown.get_stream(self.query_one(ReplyMarkdown))
-        return self._stream
+    def _fold(self, thinking: Thinking) -> Collapsible:
+        text = Static(plain(thinking.text), classes="thought", markup=False)
+        return Collapsible(text, title=_title_of(thinking), collapsed=True, classes="thinking")
 
-    async def _end_stream(self) -> None:
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            await stream.stop()
+
+def _title_of(thinking: Thinking) -> str:
+    return "thinking…" if thinking.is_open_ended else "thinking"

@@ -2,86 +2,85 @@
 
 from __future__ import annotations
 
-from rich.style import Style
-from rich.text import Text
-from textual.widgets import Static
+from textual.content import Content
+from textual.geometry import Size
+from textual.widget import Widget
 
 from paged_chat.app.cache_view.block_strip import StripKind, strip_of
-from paged_chat.app.chats import Message
+from paged_chat.app.chats import Message, ReplyCost
 from paged_chat.app.service.chat_events import ReplyUpdate
 from paged_chat.app.service.reply_cost import cost_words
 
 from ..key_names import key_of
 from .engine_words import short_name
 
-QUIET = Style(dim=True)
+QUIET = "dim"
+MIN_STRIP_ROOM = 8  # letters
 
 
-class ReplyFoot(Static):
-    """Drawn from a message, or from the newest update while it grows."""
+class ReplyFoot(Widget):
+    """Drawn from a message, or from the newest update while it grows; not shown where there is nothing to say."""
 
     DEFAULT_CSS = """
     ReplyFoot { width: 1fr; height: auto; color: $text-muted; }
     """
 
     def __init__(self, message: Message, place: int, num_siblings: int) -> None:
-        super().__init__("", markup=False)
+        super().__init__()
         self._message = message
         self._place, self._num_siblings = place, num_siblings
         self._update: ReplyUpdate | None = None
 
+    def on_mount(self) -> None:
+        self._show()
+
     def show_message(self, message: Message, place: int, num_siblings: int) -> None:
-        self._message, self._place, self._num_siblings = message, place, num_siblings
+        self._message = message
+        self._place, self._num_siblings = place, num_siblings
         self._update = None
-        self._draw()
+        self._show()
 
     def show_update(self, update: ReplyUpdate) -> None:
         self._update = update
-        self._draw()
+        self._show()
 
-    def on_mount(self) -> None:
-        self._draw()
+    def render(self) -> Content:
+        return Content("\n").join(self._lines_at(self.size.width))
 
-    def on_resize(self) -> None:
-        self._draw()
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self._lines_at(width))
 
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        if self.is_mounted:
-            self._draw()
+    def _show(self) -> None:
+        self.display = bool(self._cost or self._versions or self._state_words())
+        self.refresh(layout=self.display)
 
-    def _draw(self) -> None:
-        lines = [line for line in (self._strip_line(), self._words_line()) if line]
-        self.display = bool(lines)
-        self.update(Text("\n").join(lines))
+    def _lines_at(self, width: int) -> list[Content]:
+        words = Content(" · ".join(self._words()))
+        return [line for line in (self._strip_line(width), *words.wrap(max(1, width))) if line]
 
-    def _strip_line(self) -> Text:
-        line = Text(no_wrap=True, overflow="ellipsis")
-        cost = self._message.cost if self._update is None else self._update.cost
-        versions = f"← {self._place + 1}/{self._num_siblings} →" if self._num_siblings > 1 else ""
-        if cost is not None:
-            strip = strip_of(cost)
-            room = self.size.width - len(versions) - 2
-            is_short = len(strip.cells) > max(room, 8)
-            is_dark = self.app.current_theme.dark
-            for letter in strip.short_letters if is_short else strip.letters:
-                line.append(letter, self._style_of(letter, is_dark))
-            if versions:
-                line.append("  ")
-        line.append(versions)
-        return line
+    @property
+    def _cost(self) -> ReplyCost | None:
+        return self._message.cost if self._update is None else self._update.cost
 
-    def _style_of(self, letter: str, is_dark: bool) -> Style:
-        look = next((kind.look for kind in StripKind if kind.look.letter == letter), None)
-        return QUIET if look is None else Style(color=look.dark if is_dark else look.light)
+    @property
+    def _versions(self) -> str:
+        return f"← {self._place + 1}/{self._num_siblings} →" if self._num_siblings > 1 else ""
 
-    def _words_line(self) -> Text:
+    def _strip_line(self, width: int) -> Content:
+        if self._cost is None:
+            return Content(self._versions)
+        strip = strip_of(self._cost)
+        room = width - len(self._versions) - 2
+        letters = strip.letters if len(strip.cells) <= max(room, MIN_STRIP_ROOM) else strip.short_letters
+        is_dark = self.app.current_theme.dark
+        line = Content.assemble(*((letter, _style_of(letter, is_dark)) for letter in letters))
+        return (line + f"  {self._versions}").rstrip().truncate(max(1, width), ellipsis=True)
+
+    def _words(self) -> list[str]:
         words = []
-        cost = self._message.cost if self._update is None else self._update.cost
-        if cost is not None:
-            words.append(cost_words(cost, self._message.model and short_name(self._message.model)))
-        words += self._state_words()
-        return Text(" · ".join(words), overflow="fold")
+        if self._cost is not None:
+            words.append(cost_words(self._cost, self._message.model and short_name(self._message.model)))
+        return words + self._state_words()
 
     def _state_words(self) -> list[str]:
         message, update = self._message, self._update
@@ -98,6 +97,11 @@ class ReplyFoot(Static):
             return [f"cut at its longest length, {key_of(self, 'continue_reply')} goes on"]
         save_error = None if update is None else update.save_error
         return [f"not saved yet: {save_error}"] if save_error else []
+
+
+def _style_of(letter: str, is_dark: bool) -> str:
+    look = next((kind.look for kind in StripKind if kind.look.letter == letter), None)
+    return QUIET if look is None else (look.dark if is_dark else look.light) or QUIET
 
 
 def _growing_words(update: ReplyUpdate | None) -> str:

@@ -46,10 +46,6 @@ class ReplyGroup(Vertical):
     def on_mount(self) -> None:
         self._arrange()
 
-    @property
-    def is_drawn(self) -> bool:
-        return all(view.is_drawn for view in self.views)
-
     async def grow(self, update: ReplyUpdate) -> None:
         for view in self.views:
             if view.message.id == update.message_id:

@@ -1,0 +1,1 @@
+"""What a model writes in Markdown, as lines of a terminal."""
