@@ -165,7 +165,7 @@ def test_a_long_chat(snap, desk):
 
     async def story(terminal):
         await terminal.screen.open_chat(chat.id)
-        await terminal.until(lambda: terminal.conversation.max_scroll_y > 100)
+        await terminal.until(lambda: terminal.conversation.scroll_y > terminal.conversation.size.height)
         await terminal.pilot.pause()
 
     snap(story)

@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.geometry import Region, Size
 from textual.layout import DockArrangeResult
+from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -52,7 +53,7 @@ class Conversation(VerticalScroll, can_focus=False):
         self._views: list[RowView] = []
         self._first = 0
         self._is_moving = False  # the window
-        self._regions: dict[Widget, Region] = {}  # of the views, from the top of all, as they were laid out last
+        self._regions: dict[RowView, Region] = {}  # of the views, from the top of all, as they were laid out last
         self._arranged: DockArrangeResult | None = None
         self._above = Static("", classes="more", markup=False)
         self._below = Static("", classes="more", markup=False)
@@ -192,8 +193,8 @@ class Conversation(VerticalScroll, can_focus=False):
         arranged = super().arrange(size, optimal)
         if arranged is self._arranged or optimal:
             return arranged
-        mounted = set(self._views)
-        regions = {placed.widget: placed.region for placed in arranged.placements if placed.widget in mounted}
+        placed = {placement.widget: placement.region for placement in arranged.placements}
+        regions = {view: placed[view] for view in self._views if view in placed}
         for view, region in self._regions.items():
             if region.bottom > self.scroll_y and view in regions:
                 self._shift(regions[view].y - region.y)
@@ -206,7 +207,7 @@ class Conversation(VerticalScroll, can_focus=False):
             scroll_y = max(0.0, self.scroll_y + distance)
             self.set_reactive(Widget.scroll_y, scroll_y)
             self.set_reactive(Widget.scroll_target_y, scroll_y)
-            self.vertical_scrollbar._reactive_position = scroll_y
+            self.vertical_scrollbar.set_reactive(ScrollBar.position, scroll_y)
 
     # Moving about
 
