@@ -1,4 +1,4 @@
-"""Markdown that grows: what comes costs what its last block costs, however long the text is."""
+"""Markdown that grows: what comes costs what its last blocks cost, however long the text is."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from textual.content import Content
 from .blocks import Block, parse
 from .lines import BLANK, Typesetter
 
-MAX_HIGHLIGHTED_GROWING = 4_000  # characters of a block that is set anew with each token
+NUM_OPEN = 2  # blocks that may still change
+MAX_HIGHLIGHTED_GROWING = 4_000  # characters of them, which are set anew with each token
 
 
 class GrowingMarkdown:
     """The lines of a text, at one width at a time.
 
-    Always: the blocks before `_offset` are final, and the first `_num_final` lines are theirs. Only the last block can
-    still change, for Markdown never reaches back over the beginning of a block, except with the link addresses that
-    some write at the end of a text: the whole text is set once more when the reply has ended.
+    Always: the blocks before `_offset` are final, and the first `_num_final` lines are theirs. Only the last two blocks
+    can still change: what begins on the last line may turn out to belong to the block before ("2" to a list, "***" to
+    a paragraph), and Markdown never reaches back further, except with the link addresses that some write at the end of
+    a text: the whole text is set once more when the reply has ended.
     """
 
     def __init__(self) -> None:
@@ -35,12 +37,12 @@ class GrowingMarkdown:
         self._text, self._width = text, width
         placed = parse(text[self._offset :])
         del self._lines[self._num_final :]
-        if len(placed) > 1:
-            self._set([block.block for block in placed[:-1]], highlights=True, is_final=True)
-            self._offset = _offset_of_line(text, self._offset, placed[-1].line)
+        if len(placed) > NUM_OPEN:
+            self._set([block.block for block in placed[:-NUM_OPEN]], highlights=True, is_final=True)
+            self._offset = _offset_of_line(text, self._offset, placed[-NUM_OPEN].line)
         if placed:
             is_short = len(text) - self._offset <= MAX_HIGHLIGHTED_GROWING
-            self._set([placed[-1].block], highlights=is_short, is_final=False)
+            self._set([block.block for block in placed[-NUM_OPEN:]], highlights=is_short, is_final=False)
         return self._lines
 
     def _set(self, blocks: Sequence[Block], *, highlights: bool, is_final: bool) -> None:

@@ -18,7 +18,6 @@ HEADING = ".reply--heading"
 TITLE = ".reply--title"  # a heading of the first two levels
 CODE = ".reply--code"
 CODE_HEAD = ".reply--code-head"
-COPY = ".reply--copy"
 FAINT = ".reply--faint"  # bullets, bars, rules
 
 COPY_WORD = "copy"
@@ -75,7 +74,7 @@ class Typesetter:
             case Table():
                 return _table(block, width)
             case Quote(inner):
-                return [Content.styled("▌ ", FAINT) + line for line in self._within(inner, width - 2)]
+                return [Content.styled("▌ ", FAINT) + line for line in self._within(inner, width - 2) or [BLANK]]
             case ItemList():
                 return self._list(block)
 
@@ -104,7 +103,7 @@ class Typesetter:
         start = len(head) + gap
         spans = [
             Span(0, start + len(COPY_WORD) + 1, CODE_HEAD),
-            Span(start, start + len(COPY_WORD), COPY),
+            Span(start, start + len(COPY_WORD), "underline"),
             Span(start, start + len(COPY_WORD), copy_style),
         ]
         lines = [Content(head + " " * gap + COPY_WORD + " ", spans)]

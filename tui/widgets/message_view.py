@@ -49,7 +49,7 @@ class MessageView(Vertical, can_focus=True):
         yield self._foot
 
     def render(self) -> Content:
-        return Content.styled(WHO[self.message.role], ".message--who")
+        return Content.styled(WHO[self.message.role], self.get_visual_style("message--who"))
 
     # What changes
 

@@ -28,7 +28,6 @@ class ReplyText(Widget):
         "reply--title",
         "reply--code",
         "reply--code-head",
-        "reply--copy",
         "reply--code-inline",
         "reply--address",
         "reply--faint",
@@ -41,7 +40,6 @@ class ReplyText(Widget):
         & > .reply--title { color: $markdown-h1-color; text-style: bold underline; }
         & > .reply--code { background: $surface; }
         & > .reply--code-head { background: $panel; color: $text-muted; }
-        & > .reply--copy { text-style: underline; }
         & > .reply--code-inline { background: $surface; color: $text-accent; }
         & > .reply--address { color: $text-muted; }
         & > .reply--faint { color: $text-muted; }
@@ -127,6 +125,12 @@ class ReplyText(Widget):
             selected = Style.from_styles(self.screen.get_component_styles("screen--selection"))
             line = line.stylize(selected, start, None if end == -1 else end)
         base = self.visual_style
-        parts = line.render(base, end="", parse_style=self._get_style)
+        parts = line.render(base, end="", parse_style=self._style_of)
         strip = Strip([Segment(text, (base + style).rich_style) for text, style in parts], line.cell_length)
         return strip.adjust_cell_length(self.size.width, base.rich_style).apply_offsets(0, y)
+
+    def _style_of(self, style: Style | str) -> Style:
+        """Of one of our classes with the ground that it stands on, which colours that contrast with it need."""
+        if isinstance(style, str) and style.startswith("."):
+            return self.get_visual_style(style.removeprefix("."))
+        return self._get_style(style)
