@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Protocol
 
 from paged_chat.engine.errors import StepFailed
-from paged_chat.engine.request import FinishReason, RequestStats, SamplingParams, TokenDelta
+from paged_chat.engine.request import BeamPreview, BlockUse, FinishReason, RequestStats, SamplingParams, TokenDelta
 
 
 class StepEngine(Protocol):
@@ -18,6 +18,7 @@ class StepEngine(Protocol):
     def submit(self, prompt_token_ids: Sequence[int], params: SamplingParams, *, salt: str = "") -> str: ...
     def step(self) -> Sequence[TokenDelta]: ...
     def abort(self, request_id: str) -> object: ...
+    def beam_previews(self) -> Sequence[BeamPreview]: ...
 
 
 @dataclass(slots=True)
@@ -29,11 +30,15 @@ class Reply:
     token_ids: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     stats: RequestStats | None = None
+    score: float | None = None  # of beam search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """All replies to one prompt; times in milliseconds of wall clock, None where there was no token to time."""
+    """All replies to one prompt; times in milliseconds of wall clock, None where there was no token to time.
+
+    Of beam search, times are as `RequestStats` says. block_use: of several replies or beams together.
+    """
 
     num_prompt_tokens: int
     num_cached_tokens: int
@@ -41,6 +46,7 @@ class Answer:
     ttft_ms: float | None
     total_ms: float
     decode_tokens_per_s: float | None  # over all replies, after the first token of each
+    block_use: BlockUse | None = None
 
     @property
     def num_completion_tokens(self) -> int:
@@ -53,10 +59,12 @@ def run_request(
     params: SamplingParams,
     on_delta: Callable[[TokenDelta], None] = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
+    on_preview: Callable[[BeamPreview], None] | None = None,
 ) -> Answer:
     """Submits one prompt and steps the engine until every reply is whole, or `should_stop` says so.
 
-    Stopped replies keep what they have and end with "abort". Raises StepFailed where the engine couldn't go on.
+    Stopped replies keep what they have and end with "abort". A beam search says nothing before its end; `on_preview`
+    hears after each step where it stands. Raises StepFailed where the engine couldn't go on.
     """
     start = time.perf_counter()
     first_token = None
@@ -78,23 +86,46 @@ def run_request(
                 reply.text += delta.text
                 reply.token_ids += delta.token_ids
                 reply.finish_reason, reply.stats = delta.finish_reason, delta.stats
+                reply.score = delta.score
                 if first_token is None and delta.token_ids:
                     first_token = time.perf_counter()
                 on_delta(delta)
+            if on_preview is not None and params.is_beam_search:
+                for preview in engine.beam_previews():
+                    on_preview(preview)
     finally:
         # Whatever interrupts this, the blocks go back to the pool.
         if any(reply.finish_reason is None for reply in replies):
             engine.abort(request_id)
-    end = time.perf_counter()
-    num_decoded = sum(max(0, len(reply.token_ids) - 1) for reply in replies)
+    ttft_ms, rate = _pace(replies, params, start, first_token)
     return Answer(
         num_prompt_tokens=len(prompt_token_ids),
         num_cached_tokens=next((reply.stats.num_cached_tokens for reply in replies if reply.stats), 0),
         replies=tuple(replies),
-        ttft_ms=None if first_token is None else (first_token - start) * 1e3,
-        total_ms=(end - start) * 1e3,
-        decode_tokens_per_s=num_decoded / (end - first_token) if first_token is not None and num_decoded else None,
+        ttft_ms=ttft_ms,
+        total_ms=(time.perf_counter() - start) * 1e3,
+        decode_tokens_per_s=rate,
+        block_use=_most([reply.stats.block_use for reply in replies if reply.stats]),
     )
+
+
+def _pace(
+    replies: Sequence[Reply], params: SamplingParams, start: float, first_token: float | None
+) -> tuple[float | None, float | None]:
+    """Milliseconds to the first token, and tokens a second after it; None where there was none."""
+    if first_token is None:
+        return None, None
+    best = replies[0].stats
+    if params.is_beam_search and best is not None:  # all of its tokens come at once, at its end
+        return best.ttft_ms, best.decode_tokens_per_s or None
+    num_decoded = sum(max(0, len(reply.token_ids) - 1) for reply in replies)
+    ttft_ms = (first_token - start) * 1e3
+    return ttft_ms, num_decoded / (time.perf_counter() - first_token) if num_decoded else None
+
+
+def _most(uses: Sequence[BlockUse | None]) -> BlockUse | None:
+    """That of the whole request: each reply that ends tells what was counted so far."""
+    return max((use for use in uses if use is not None), key=lambda use: use.num_blocks, default=None)
 
 
 class StopFlag:

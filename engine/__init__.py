@@ -23,13 +23,24 @@ if TYPE_CHECKING:
     from .metrics import PoolSnapshot
     from .prefill_speed import TimeEstimate
     from .progress import LoadProgress
-    from .request import RequestOutput, RequestStats, SampleOutput, SamplingParams, TokenDelta, TokenLogprobs
+    from .request import (
+        BeamPreview,
+        BlockUse,
+        RequestOutput,
+        RequestStats,
+        SampleOutput,
+        SamplingParams,
+        TokenDelta,
+        TokenLogprobs,
+    )
     from .text.chat_message import ChatMessage
 
 _MODULES = {
     "AsyncEngine": "async_engine",
+    "BeamPreview": "request",
     "BlockDetail": "cache.block_detail",
     "BlockEvent": "events",
+    "BlockUse": "request",
     "CachedCandidate": "cache.prefix_probe",
     "ChatMessage": "text.chat_message",
     "Engine": "engine",
@@ -52,8 +63,10 @@ _MODULES = {
 
 __all__ = [
     "AsyncEngine",
+    "BeamPreview",
     "BlockDetail",
     "BlockEvent",
+    "BlockUse",
     "CachedCandidate",
     "ChatMessage",
     "Engine",

@@ -19,7 +19,7 @@ from .model.model_runner import ModelRunner
 from .output_builder import OutputBuilder
 from .prefill_speed import TimeEstimate
 from .progress import OnProgress, ignore_progress
-from .request import RequestOutput, SamplingParams, TokenDelta
+from .request import BeamPreview, RequestOutput, SamplingParams, TokenDelta
 from .text.chat_encoder import ChatEncoder
 from .text.chat_message import ChatMessage
 from .text.chat_template import ChatTemplate
@@ -147,6 +147,10 @@ class Engine:
         One reply of several can't end alone before their common prompt is computed: False as well.
         """
         return self._open_core().abort(request_id, sample)
+
+    def beam_previews(self) -> list[BeamPreview]:
+        """Where each beam search that has begun stands: its replies come at its end alone."""
+        return self._open_core().beam_previews()
 
     @property
     def has_unfinished(self) -> bool:

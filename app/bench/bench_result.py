@@ -29,6 +29,8 @@ class StepFigures:
     decode_tokens_per_s: float  # over all replies; 0 where each has one token
     total_ms: float
     output_ids: tuple[tuple[int, ...], ...]  # of each reply
+    num_blocks: int | None = None  # of several replies together; None where a result doesn't say
+    num_blocks_alone: int | None = None  # what as many separate requests would have used
 
     @classmethod
     def of(cls, result: StepResult) -> "StepFigures":
@@ -42,11 +44,13 @@ class StepFigures:
             decode_tokens_per_s=answer.decode_tokens_per_s or 0.0,
             total_ms=answer.total_ms,
             output_ids=tuple(tuple(reply.token_ids) for reply in answer.replies),
+            num_blocks=None if answer.block_use is None else answer.block_use.num_blocks,
+            num_blocks_alone=None if answer.block_use is None else answer.block_use.num_blocks_alone,
         )
 
     @classmethod
     def median(cls, rounds: Sequence["StepFigures"]) -> "StepFigures":
-        """Of one step in several rounds; tokens are the first round's."""
+        """Of one step in several rounds; tokens and blocks are the first round's."""
         first = rounds[0]
         return cls(
             chat=first.chat,
@@ -57,9 +61,12 @@ class StepFigures:
             decode_tokens_per_s=median(step.decode_tokens_per_s for step in rounds),
             total_ms=median(step.total_ms for step in rounds),
             output_ids=first.output_ids,
+            num_blocks=first.num_blocks,
+            num_blocks_alone=first.num_blocks_alone,
         )
 
     def as_dict(self) -> dict[str, object]:
+        blocks = {"blocks": self.num_blocks, "blocks_alone": self.num_blocks_alone}
         return {
             "chat": self.chat,
             "n": self.n,
@@ -69,6 +76,7 @@ class StepFigures:
             "decode_tokens_per_s": self.decode_tokens_per_s,
             "total_ms": self.total_ms,
             "output_ids": self.output_ids if self.n > 1 else self.output_ids[0],
+            **(blocks if self.num_blocks is not None else {}),
         }
 
 
@@ -182,6 +190,8 @@ def _read_step(fields: Mapping[str, Any]) -> StepFigures:
         decode_tokens_per_s=float(fields["decode_tokens_per_s"]),
         total_ms=float(fields["total_ms"]),
         output_ids=tuple(tuple(int(token_id) for token_id in reply) for reply in output_ids),
+        num_blocks=fields.get("blocks"),
+        num_blocks_alone=fields.get("blocks_alone"),
     )
 
 
@@ -214,9 +224,17 @@ def metrics(result: BenchResult) -> list[Metric]:
         Metric("decode, several replies", "tokens/s", True, _median(several)),
         Metric("all steps", "ms", False, sum(step.total_ms for step in steps) or None),
         Metric("prompt tokens reused", "%", True, 100 * sum(s.cached_tokens for s in steps) / max(1, prompt_tokens)),
+        Metric("blocks saved by sharing", "%", True, _share_of_blocks_saved(steps)),
         Metric("peak memory", "MiB", False, result.peak_rss_mib),
         Metric("load", "s", False, result.load_s),
     ]
+
+
+def _share_of_blocks_saved(steps: Sequence[StepFigures]) -> float | None:
+    """Of the steps with several replies, against as many separate requests."""
+    together = sum(step.num_blocks or 0 for step in steps)
+    alone = sum(step.num_blocks_alone or 0 for step in steps)
+    return 100 * (1 - together / alone) if alone else None
 
 
 def _median(values: Sequence[float]) -> float | None:

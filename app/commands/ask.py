@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from paged_chat.engine import ChatMessage
 from paged_chat.engine.config import DEFAULT_MODEL, EngineConfig
-from paged_chat.engine.request import SamplingParams, TokenDelta
+from paged_chat.engine.request import EarlyStopping, SamplingParams, TokenDelta
 
+from ..cache_view.sharing import sharing_of_request
 from ..generation import Answer, StopFlag, run_request, stop_on_interrupt
 from .engine_options import (
     DeviceOption,
@@ -24,6 +26,7 @@ from .engine_options import (
     from_options,
     open_engine,
 )
+from .search_line import SearchLine
 
 if TYPE_CHECKING:
     from paged_chat.engine import Engine
@@ -32,6 +35,18 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 FROM_STDIN = "-"
 EXIT_INTERRUPTED = 130
+
+
+class EarlyStoppingChoice(StrEnum):
+    """How `--early-stopping` names the values of `SamplingParams.early_stopping`."""
+
+    YES = "true"
+    NO = "false"
+    NEVER = "never"
+
+    @property
+    def value_for_params(self) -> EarlyStopping:
+        return "never" if self is EarlyStoppingChoice.NEVER else self is EarlyStoppingChoice.YES
 
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -63,6 +78,16 @@ def ask(
     frequency_penalty: Annotated[
         float, typer.Option(metavar="A", help="Taken off for each time that the reply has a token.")
     ] = 0.0,
+    beam_width: Annotated[
+        int, typer.Option(metavar="COUNT", help="Over 1 searches for the likeliest replies, with so many beams.")
+    ] = 1,
+    length_penalty: Annotated[
+        float, typer.Option(metavar="X", help="Of beam search: over 0 favours long replies, under 0 short ones.")
+    ] = 1.0,
+    early_stopping: Annotated[
+        EarlyStoppingChoice,
+        typer.Option(help="Of beam search: end with COUNT replies, when it looks settled, or when it surely is."),
+    ] = EarlyStoppingChoice.NO,
     max_tokens: Annotated[int, typer.Option(metavar="COUNT", help="Longest reply.")] = 512,
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Ends the reply before TEXT; may be repeated.")
@@ -84,6 +109,9 @@ def ask(
             repetition_penalty=repetition_penalty,
             presence_penalty=presence_penalty,
             frequency_penalty=frequency_penalty,
+            beam_width=beam_width,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping.value_for_params,
             max_tokens=max_tokens,
             n=n,
             seed=seed,
@@ -149,7 +177,8 @@ class Asker:
         """Prints the replies to one prompt; False when Ctrl-C cut them short (what had come is printed)."""
         messages = [ChatMessage("system", self._system)] if self._system is not None else []
         prompt_token_ids = self._engine.encode_chat([*messages, ChatMessage("user", prompt)])
-        printer = None if self._as_json else ReplyPrinter(self._params.n)
+        search_line = SearchLine()
+        printer = None if self._as_json else ReplyPrinter(self._params.n, search_line)
         if printer is not None and title is not None:
             sys.stdout.write(("" if is_first else "\n") + f"> {title.strip()}\n")
         with stop_on_interrupt() as stopped:
@@ -159,6 +188,7 @@ class Asker:
                 self._params,
                 on_delta=printer.show if printer is not None else lambda _: None,
                 should_stop=stopped,
+                on_preview=search_line.show,
             )
         if printer is not None:
             printer.finish()
@@ -176,6 +206,7 @@ class Asker:
                     "text": reply.text,
                     "token_ids": reply.token_ids,
                     "finish_reason": reply.finish_reason,
+                    **({} if reply.score is None else {"score": reply.score}),
                 }
                 for reply in answer.replies
             ],
@@ -200,6 +231,8 @@ class Asker:
             figures.append(f"first token after {answer.ttft_ms:.0f} ms")
         rate = f" at {answer.decode_tokens_per_s:.0f}/s" if answer.decode_tokens_per_s is not None else ""
         figures.append(f"{answer.num_completion_tokens} tokens{rate}")
+        if (sharing := sharing_of_request(answer.block_use, beam_width=self._params.beam_width)) is not None:
+            figures.append(str(sharing))
         if stopped.is_set:
             figures.append("stopped")
         typer.secho(f"[{' · '.join(figures)}]", dim=True, err=True)
@@ -211,14 +244,17 @@ class ReplyPrinter:
     With several replies each one is headed by its number, so that what streams side by side reads one after the other.
     """
 
-    def __init__(self, num_replies: int) -> None:
+    def __init__(self, num_replies: int, search_line: SearchLine) -> None:
+        """search_line: gives way to the first reply."""
+        self._search_line = search_line
+        self._has_begun = False
         self._texts = [""] * num_replies
         self._is_finished = [False] * num_replies
         self._current = 0
         self._num_written = 0  # characters of the current reply
-        self._write_heading()
 
     def show(self, delta: TokenDelta) -> None:
+        self._begin()
         self._texts[delta.sample] += delta.text
         self._is_finished[delta.sample] = delta.finish_reason is not None
         self._write_current()
@@ -227,11 +263,18 @@ class ReplyPrinter:
 
     def finish(self) -> None:
         """Prints what is still kept, whole or not."""
+        self._begin()
         self._write_current()
         while self._current + 1 < len(self._texts):
             self._next()
         sys.stdout.write("\n")
         sys.stdout.flush()
+
+    def _begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._search_line.clear()
+            self._write_heading()
 
     def _next(self) -> None:
         sys.stdout.write("\n\n")

@@ -110,7 +110,7 @@ def show(result: BenchResult) -> None:
     table = Table(title=f"{result.workload} on {result.model}{of_rounds}", title_justify="left")
     for column in ("step", "chat", "replies"):
         table.add_column(column)
-    for column in ("prompt", "cached", "first token ms", "tokens/s", "total ms"):
+    for column in ("prompt", "cached", "first token ms", "tokens/s", "total ms", "blocks"):
         table.add_column(column, justify="right")
     for i, step in enumerate(result.steps):
         table.add_row(
@@ -122,6 +122,7 @@ def show(result: BenchResult) -> None:
             f"{step.ttft_ms:.1f}",
             f"{step.decode_tokens_per_s:.1f}",
             f"{step.total_ms:.1f}",
+            "" if step.num_blocks is None else f"{step.num_blocks} instead of {step.num_blocks_alone}",
         )
     console.print(table)
     summary = _summary_table("summary", "")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from paged_chat.engine.config import EngineConfig
-from paged_chat.engine.request import FinishReason, RequestStats, SamplingParams, TokenDelta
+from paged_chat.engine.request import BeamPreview, FinishReason, RequestStats, SamplingParams, TokenDelta
 
 
 @dataclass
@@ -88,6 +88,14 @@ class ScriptedEngine:
         ]
         self._running = [r for r in self._running if not r.is_aborted and any(r.words)]
         return deltas
+
+    def beam_previews(self) -> list[BeamPreview]:
+        """Of searches whose script is still being said: what they would have said so far."""
+        return [
+            BeamPreview(running.request_id, 2, tuple(range(100, 100 + running.num_said[0])), "so far", -1.0)
+            for running in self._running
+            if not running.is_aborted
+        ]
 
     def abort(self, request_id: str) -> bool:
         self.aborted.append(request_id)

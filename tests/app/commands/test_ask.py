@@ -45,6 +45,28 @@ def test_the_options_reach_the_engine(run_cli, scripted):
     assert (config.weights, config.kernels, config.num_blocks) == ("dense", "reference", 64)
 
 
+def test_the_options_of_beam_search_reach_the_engine(run_cli, scripted):
+    scripted.enqueue("a", "b")
+    options = "--beam-width 3 -n 2 --length-penalty 0.5 --early-stopping never"
+    assert run_cli("ask", "hello", *options.split()).code == 0
+    [(_, params)] = scripted.submitted
+    assert (params.beam_width, params.n, params.length_penalty, params.early_stopping) == (3, 2, 0.5, "never")
+
+
+@pytest.mark.parametrize(("choice", "value"), [("true", True), ("false", False), ("never", "never")])
+def test_early_stopping_has_three_values(run_cli, scripted, choice, value):
+    run_cli("ask", "hello", "--beam-width", "2", "--early-stopping", choice)
+    assert scripted.submitted[0][1].early_stopping == value
+
+
+def test_a_search_is_seen_on_a_terminal_and_gives_way_to_its_replies(run_cli, scripted, monkeypatch):
+    scripted.enqueue("one two three", "four")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    ended = run_cli("ask", "hello", "--beam-width", "2", "-n", "2")
+    assert ended.out == "[1/2] one two three\n\n[2/2] four\n"
+    assert "2 beams · 1 token · so far" in ended.err
+
+
 def test_the_defaults_are_greedy_and_512_tokens(run_cli, scripted):
     scripted.enqueue("x")
     run_cli("ask", "hello")
@@ -91,6 +113,11 @@ def test_json_is_one_line_for_each_prompt(run_cli, scripted):
         ("--kernels magic", "--kernels must be one of auto, triton, cpu, reference, not 'magic'"),
         ("--num-blocks 1", "--num-blocks must be a whole number from 2 to 2147483647, not 1"),
         ("--model=", "--model must be a name or a path, not ''"),
+        ("--beam-width 0", "--beam-width must be a whole number from 1 to 64, not 0"),
+        ("--beam-width 3 -t 0.7", "--beam-width 3 looks for the likeliest replies and draws nothing: set temperature"),
+        ("--beam-width 3 -n 4", "-n is 4, but a search with beam_width 3 finds no more than 3 replies"),
+        ("--length-penalty 11", "--length-penalty must be at least -10.0 and at most 10.0, not 11.0"),
+        ("--early-stopping maybe", "Invalid value for '--early-stopping'"),
         ("--stop=", "--stop must hold strings that aren't empty"),
     ],
 )

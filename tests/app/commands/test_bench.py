@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from paged_chat.app.bench.bench_result import BenchResult, Round, metrics
 from paged_chat.app.bench.replay import WARM_UP_REPLY_TOKENS, WARM_UP_TOKENS, WorkloadTooLong, replay
 from paged_chat.app.bench.workload import Branch, Step, Workload
 from paged_chat.engine import Engine, EngineConfig
@@ -285,3 +286,17 @@ def test_a_result_file_in_a_missing_folder_is_refused_at_once(run_cli, scripted,
 
 def test_bench_without_a_workload_is_a_usage_error(run_cli, scripted):
     assert run_cli("bench").code == 2
+
+
+def test_several_replies_say_how_many_blocks_they_shared(open_tiny):
+    """800 tokens of prompt are 50 blocks; each of eight replies has 6 tokens computed, in a block of its own."""
+    prompt = tuple(10 + i % 200 for i in range(800))
+    together = Workload("parallel", (turn("a", *prompt, n=8, temperature=1.0, seed=3),))
+    with open_tiny(num_blocks=128) as engine:
+        result = Round.of(replay(engine, together), engine.load_s)
+    [step] = result.steps
+    assert (step.num_blocks, step.num_blocks_alone) == (50 + 8, 8 * 51)
+    assert (step.as_dict()["blocks"], step.as_dict()["blocks_alone"]) == (58, 408)
+    summed = BenchResult.of([result], workload="parallel", model="tiny", peak_rss_mib=None)
+    [saved] = [metric for metric in metrics(summed) if metric.name == "blocks saved by sharing"]
+    assert saved.value == pytest.approx(100 * 350 / 408)

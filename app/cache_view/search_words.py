@@ -1,0 +1,16 @@
+"""How a beam search that goes on is told; its best beam is a preview, not the beginning of the reply."""
+
+from __future__ import annotations
+
+from paged_chat.engine.request import BeamPreview
+
+MOST_SHOWN = 160  # characters of the preview's end: that is where it grows
+
+
+def search_words(preview: BeamPreview) -> str:
+    """Such as "4 beams · 37 tokens · …in the morning, then the castle"."""
+    text = preview.text[-MOST_SHOWN:]
+    cut = "…" if len(text) < len(preview.text) else ""
+    num_tokens = len(preview.token_ids)
+    words = [f"{preview.num_beams:,} beams", f"{num_tokens:,} {'token' if num_tokens == 1 else 'tokens'}"]
+    return " · ".join([*words, cut + text] if text else words)
