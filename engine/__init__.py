@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .errors import PagedChatError
     from .events import BlockEvent, EventKind
-    from .metrics import PoolSnapshot
-    from .prefill_speed import TimeEstimate
+    from .metrics import PoolSnapshot, TimeEstimate
     from .progress import LoadProgress
     from .request import (
         BeamPreview,
@@ -56,7 +55,7 @@ _MODULES = {
     "RequestStats": "request",
     "SampleOutput": "request",
     "SamplingParams": "request",
-    "TimeEstimate": "prefill_speed",
+    "TimeEstimate": "metrics",
     "TokenDelta": "request",
     "TokenLogprobs": "request",
 }

@@ -17,8 +17,8 @@ from .cache.block_manager import BlockManager
 from .cache.prefix_probe import PrefixProbe
 from .errors import InvalidParameter
 from .events import EventKind, EventLog
-from .metrics import PoolSnapshot
-from .prefill_speed import PrefillSpeed, TimeEstimate, Work, num_attended
+from .metrics import PoolSnapshot, TimeEstimate
+from .prefill_speed import PrefillSpeed, Work, num_attended
 from .reply import Reply
 from .request import BeamPreview, FinishReason, SamplingParams, TokenDelta, TokenLogprobs
 from .request_check import ModelLimits, check_params, check_prompt

@@ -13,11 +13,10 @@ from .core import EngineCore
 from .errors import EngineClosed, InvalidParameter, StepFailed, TokenizerMissing
 from .events import BlockEvent
 from .home import prepared_folder
-from .metrics import PoolSnapshot
+from .metrics import PoolSnapshot, TimeEstimate
 from .model.loader import LoadedModel, load_model
 from .model.model_runner import ModelRunner
 from .output_builder import OutputBuilder
-from .prefill_speed import TimeEstimate
 from .progress import OnProgress, ignore_progress
 from .request import BeamPreview, RequestOutput, SamplingParams, TokenDelta
 from .text.chat_encoder import ChatEncoder

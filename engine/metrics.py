@@ -1,4 +1,4 @@
-"""Figures about the pool and the engine at one moment."""
+"""Figures about the pool and the engine at one moment, and what they let expect."""
 
 from dataclasses import dataclass
 
@@ -38,3 +38,11 @@ class PoolSnapshot:
     def hit_rate(self) -> float:
         """Share of prompt tokens that were reused, 0 before the first prompt."""
         return self.hits / (self.hits + self.misses) if self.hits + self.misses else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TimeEstimate:
+    """Expected seconds, and by how much such expectations are usually wrong."""
+
+    seconds: float
+    error_s: float

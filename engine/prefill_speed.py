@@ -9,6 +9,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from .metrics import TimeEstimate
+
 SAMPLES_PER_SIZE = 8  # the newest, of steps of one size
 MIN_SAMPLES = 3
 NEAR = 4.0  # what is predicted is at most so many times larger or smaller than what was measured
@@ -43,14 +45,6 @@ def num_attended(num_before: int, num_new: int) -> int:
     """Pairs of one of the new tokens and one that it sees: itself and all before it."""
     end = num_before + num_new
     return (end * (end + 1) - num_before * (num_before + 1)) // 2
-
-
-@dataclass(frozen=True, slots=True)
-class TimeEstimate:
-    """Expected seconds, and by how much such expectations are usually wrong."""
-
-    seconds: float
-    error_s: float
 
 
 class PrefillSpeed:

@@ -41,10 +41,9 @@ def plan_branch(loaded: LoadedEngine, chat: Chat, tree: MessageTree, reply: Mess
     """What a branch at this token would reuse and compute, whichever token is taken; raises as `new_branch` does."""
     token_ids = loaded.transcript.token_ids_of(reply)
     _check_index(token_ids, token_index)
-    context = loaded.transcript.preview(
-        chat.system_prompt, tree.path(question_of(tree, reply.id)), reply_start=token_ids[: token_index + 1]
-    )
-    return look_up(loaded, chat, context)
+    path = tree.path(question_of(tree, reply.id))
+    context = loaded.transcript.preview(chat.system_prompt, path, reply_start=token_ids[: token_index + 1])
+    return look_up(loaded, chat, path, context)
 
 
 def new_branch(

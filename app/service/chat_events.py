@@ -9,6 +9,7 @@ from paged_chat.engine.progress import LoadProgress
 from paged_chat.engine.request import FinishReason
 
 from ..chats import MessageStatus, ReplyCost
+from ..transcript.miss_reason import MissReason
 from .send_plan import SendPlan
 
 
@@ -25,6 +26,7 @@ class ReplyUpdate:
     tokens_per_s: after the first token; None before the second.
     cost: with the last update.
     plan: what the prompt reuses and leaves out, from the moment when that is known.
+    miss: why the prompt found no more in the cache, as far as that is known.
     request_id: of the engine's request, shared by replies side by side: it names the reply in block events.
     error: why it failed.
     save_error: why its end isn't on the disk yet; the service goes on trying.
@@ -41,6 +43,7 @@ class ReplyUpdate:
     finish_reason: FinishReason | None = None
     cost: ReplyCost | None = None
     plan: SendPlan | None = None
+    miss: MissReason | None = None
     request_id: str | None = None
     error: str | None = None
     save_error: str | None = None

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from paged_chat.engine.config import EngineConfig
@@ -32,12 +33,14 @@ class LoadedEngine:
     model: what it was asked for as, which is how replies name it.
     engine: its text functions, which may be used from any thread; all else goes through `served`.
     transcript: makes its prompts.
+    loaded_at: from then on it can have read anything.
     """
 
     model: str
     served: ServedEngine
     engine: ChatModel
     transcript: Transcript
+    loaded_at: datetime
 
 
 class EngineHost:
@@ -159,7 +162,8 @@ class EngineHost:
             self._set(loaded, ready)
             with contextlib.suppress(InvalidStateError):  # refused meanwhile
                 transcript = Transcript(served.engine, figures.max_model_len)
-                loaded.set_result(LoadedEngine(config.model, served, served.engine, transcript))
+                now = datetime.now(UTC)
+                loaded.set_result(LoadedEngine(config.model, served, served.engine, transcript, now))
 
         def note_end(ended: Future[None]) -> None:
             if (error := ended.exception()) is not None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paged_chat.engine import PrefixProbe, TimeEstimate
+from paged_chat.engine.model.catalog import is_same_model
 
 from ..chats import Chat, Message
 from ..engine_query import engine_query
+from ..transcript.miss_reason import History, MissReason, why_missed
 from ..transcript.transcript import ContextPlan
 from .engine_host import LoadedEngine
 from .model_notice import model_notice
@@ -42,7 +44,7 @@ def preview(
     context = loaded.transcript.preview(
         chat.system_prompt, path, text, continue_reply=continue_reply, max_tokens=max_tokens
     )
-    return look_up(loaded, chat, context)
+    return look_up(loaded, chat, path, context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,7 @@ def prompt_cost(engine: Engine, token_ids: tuple[int, ...], salt: str) -> Prompt
     return PromptCost(prefix=prefix, expected_ttft=engine.expected_ttft(len(token_ids), prefix.num_cached_tokens))
 
 
-def look_up(loaded: LoadedEngine, chat: Chat, context: ContextPlan) -> SendPlan:
+def look_up(loaded: LoadedEngine, chat: Chat, path: Sequence[Message], context: ContextPlan) -> SendPlan:
     """What of a prompt the pool holds now; waits for the step that the engine computes. Raises EngineClosed."""
     cost = loaded.served.call(prompt_cost.ask(context.token_ids, chat.user)).result()
     return SendPlan(
@@ -72,5 +74,21 @@ def look_up(loaded: LoadedEngine, chat: Chat, context: ContextPlan) -> SendPlan:
         num_left_out_turns=context.num_left_out_turns,
         divergence=context.divergence,
         expected_ttft=cost.expected_ttft,
+        miss=explainer(loaded, path, context)(cost.prefix),
         model_notice=model_notice(chat, loaded.model),
     )
+
+
+def explainer(
+    loaded: LoadedEngine, path: Sequence[Message], context: ContextPlan
+) -> Callable[[PrefixProbe], MissReason]:
+    """Says why a prompt found what it did, when it was looked up or when it was admitted."""
+    before = next((message for message in reversed(path) if message.role == "assistant" and message.text), None)
+    is_others = before is not None and before.model is not None and not is_same_model(before.model, loaded.model)
+    history = History(
+        num_read_tokens=context.num_read_tokens,
+        divergence=context.divergence,
+        was_read_by=before.model if before is not None and is_others else None,
+        is_older=before is not None and before.created_at < loaded.loaded_at,
+    )
+    return lambda prefix: why_missed(prefix, context.token_ids, loaded.engine.decode, history)

@@ -14,7 +14,7 @@ from ..chats import Chat, KeptLogprobs, Message
 from ..store.store import Store
 from .background import Background
 from .engine_host import EngineHost, LoadedEngine
-from .prompts import look_up
+from .prompts import explainer, look_up
 from .reply_job import ReplyJob
 from .reply_saver import ReplySaver
 from .resume_point import ResumePoint
@@ -62,7 +62,8 @@ class ReplyDesk:
 
         def start(loaded: LoadedEngine, job: ReplyJob) -> None:
             context = loaded.transcript.encode(chat.system_prompt, path, max_tokens=params.max_tokens)
-            job.start(loaded.served, context.token_ids, look_up(loaded, chat, context))
+            plan, explain = look_up(loaded, chat, path, context), explainer(loaded, path, context)
+            job.start(loaded.served, context.token_ids, plan, explain)
 
         self._begin(chat, ReplyJob(replies, params, salt=chat.user), start)
 
@@ -74,13 +75,15 @@ class ReplyDesk:
         logprobs: of what is there of it, as far as they were kept.
         """
         reply = RunningReply(draft, 0, self._take_change, logprobs)
+        whole_path = [*path, draft]
 
         def start(loaded: LoadedEngine, job: ReplyJob) -> None:
             context = loaded.transcript.encode(
-                chat.system_prompt, [*path, draft], continue_reply=True, max_tokens=params.max_tokens
+                chat.system_prompt, whole_path, continue_reply=True, max_tokens=params.max_tokens
             )
             reply.resume(ResumePoint(context.reply_token_ids, loaded.engine.decode))
-            job.start(loaded.served, context.token_ids, look_up(loaded, chat, context))
+            plan, explain = look_up(loaded, chat, whole_path, context), explainer(loaded, whole_path, context)
+            job.start(loaded.served, context.token_ids, plan, explain)
 
         self._begin(chat, ReplyJob([reply], params, salt=chat.user), start)
 
@@ -97,7 +100,8 @@ class ReplyDesk:
                 chat.system_prompt, path, reply_start=reply_start, max_tokens=params.max_tokens
             )
             prompt = context.token_ids[: -len(reply_start)]
-            job.start(loaded.served, prompt, look_up(loaded, chat, context), reply_start=reply_start)
+            plan, explain = look_up(loaded, chat, path, context), explainer(loaded, path, context)
+            job.start(loaded.served, prompt, plan, explain, reply_start=reply_start)
 
         self._begin(chat, ReplyJob([reply], params, salt=chat.user), start)
 

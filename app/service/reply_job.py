@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 from paged_chat.engine.request import SamplingParams, TokenDelta
 
-from .running_reply import RunningReply
+from .running_reply import Explain, RunningReply
 from .send_plan import SendPlan
 from .served_engine import ServedEngine
 
@@ -30,17 +30,24 @@ class ReplyJob:
         self._request_id: str | None = None
 
     def start(
-        self, served: ServedEngine, token_ids: Sequence[int], plan: SendPlan, *, reply_start: Sequence[int] = ()
+        self,
+        served: ServedEngine,
+        token_ids: Sequence[int],
+        plan: SendPlan,
+        explain: Explain,
+        *,
+        reply_start: Sequence[int] = (),
     ) -> None:
         """Submits the request, unless every reply was stopped while its prompt was made.
 
+        explain: says why the prompt found what it did when it was admitted.
         reply_start: what each reply begins with, as if it had been drawn.
         """
         with self._lock:
             if all(reply.has_ended for reply in self.replies):
                 return
             for reply in self.replies:
-                reply.mark_planned(plan)
+                reply.mark_planned(plan, explain)
             self._served = served
         submitted = served.submit(token_ids, self.params, self._listen, salt=self.salt, reply_start=reply_start)
         submitted.add_done_callback(self._take_request_id)

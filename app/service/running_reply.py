@@ -7,13 +7,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from paged_chat.engine import PrefixProbe
 from paged_chat.engine.request import FinishReason, RequestStats, TokenDelta, TokenLogprobs
 
 from ..chats import KeptLogprobs, Message, MessageStatus, ReplyCost
+from ..transcript.miss_reason import MissReason
 from .chat_events import ReplyUpdate
 from .reply_cost import cost_of, sum_of
 from .resume_point import ResumePoint
 from .send_plan import SendPlan
+
+Explain = Callable[[PrefixProbe], MissReason]
 
 _STATUS: dict[FinishReason, MessageStatus] = {
     "stop": "done",
@@ -63,6 +67,8 @@ class RunningReply:
         self._num_before = len(self._token_ids)  # tokens that an earlier request wrote
         self._resumed_at: ResumePoint | None = None  # until the first new text
         self._plan: SendPlan | None = None
+        self._explain: Explain | None = None
+        self._miss: MissReason | None = None
         self._request_id: str | None = None
         self._submitted_at: float | None = None  # moments are those of time.perf_counter()
         self._first_token_at: float | None = None
@@ -83,10 +89,10 @@ class RunningReply:
         """The engine will tell the whole reply, what it begins with too."""
         self._is_told_from_start = True
 
-    def mark_planned(self, plan: SendPlan) -> None:
-        """What its prompt reuses; it is about to be given to the engine."""
+    def mark_planned(self, plan: SendPlan, explain: Explain) -> None:
+        """What its prompt reuses, and how to explain what it will have reused; the engine is about to get it."""
         with self._lock:
-            self._plan = plan
+            self._plan, self._explain = plan, explain
             self._submitted_at = time.perf_counter()
         self._on_change(self)
 
@@ -164,6 +170,11 @@ class RunningReply:
         return self._save_error is not None
 
     @property
+    def miss(self) -> MissReason | None:
+        """Why its prompt found no more in the cache; None before that is known."""
+        return self._miss or (None if self._plan is None else self._plan.miss)
+
+    @property
     def num_tokens(self) -> int:
         return len(self._token_ids)
 
@@ -193,6 +204,7 @@ class RunningReply:
                 finish_reason=self._finish_reason if is_settled else None,
                 cost=self._cost if is_settled else None,
                 plan=self._plan,
+                miss=self.miss,
                 request_id=self._request_id,
                 error=self._error if is_settled else None,
                 save_error=self._save_error,
@@ -226,9 +238,19 @@ class RunningReply:
 
     def _end(self, status: MessageStatus, reason: FinishReason, error: str | None, stats: RequestStats | None) -> None:
         self._cost = self._total_cost(stats)
+        self._miss = self._reason_for(stats)
         self._finish_reason = reason
         self._error = error
         self._status = status
+
+    def _reason_for(self, stats: RequestStats | None) -> MissReason | None:
+        """What was found when it was admitted, which may be other than what was planned a moment before."""
+        reason = None if self._plan is None else self._plan.miss
+        found = None if stats is None else stats.prefix
+        if found is not None and reason is not None and found.num_cached_tokens != reason.num_cached_tokens:
+            assert self._explain is not None, "explained without its plan"
+            reason = self._explain(found)
+        return replace(reason, cause="computed beside") if reason is not None and self.sample else reason
 
     def _total_cost(self, stats: RequestStats | None) -> ReplyCost | None:
         """What the engine says, or what was seen from here; with what was spent before it was continued."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from paged_chat.engine import TimeEstimate
 
 from ..transcript.divergence import Divergence
+from ..transcript.miss_reason import MissReason
 from .expected_time import about
 from .model_notice import ModelNotice
 
@@ -21,6 +22,7 @@ class SendPlan:
     num_left_out_turns: how many questions are among them.
     divergence: where and why the prompt parts from what the engine was sent before; None if it goes on from it.
     expected_ttft: how long it takes to the first token, if nothing else is computed; None before enough was measured.
+    miss: why it isn't more that is reused.
     model_notice: which model answers where the chat names another one; None where it is the chat's.
     """
 
@@ -32,6 +34,7 @@ class SendPlan:
     num_left_out_turns: int = 0
     divergence: Divergence | None = None
     expected_ttft: TimeEstimate | None = None
+    miss: MissReason | None = None
     model_notice: ModelNotice | None = None
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol
@@ -42,6 +42,8 @@ class ContextPlan:
     num_left_out_turns: how many questions are among them.
     divergence: where and why the prompt parts from what the engine was sent before; None if it goes on from it, or if
         this process has sent nothing of the chat yet.
+    num_read_tokens: how much of the prompt, from its beginning, the engine has read or written before as far as this
+        process knows; up to the divergence where there is one.
     """
 
     token_ids: tuple[int, ...]
@@ -50,6 +52,7 @@ class ContextPlan:
     left_out_ids: tuple[int, ...] = ()
     num_left_out_turns: int = 0
     divergence: Divergence | None = None
+    num_read_tokens: int = field(default=0, compare=False)  # the same prompt may be read or not
 
     @property
     def num_tokens(self) -> int:
@@ -165,13 +168,15 @@ class Transcript:
         sent = _Sent(
             system_prompt or "", (*system, *messages[start:]), path[start].id if start < len(path) else -1, prompt
         )
+        num_read, divergence = self._read_before(path, said, sent, (*prompt, *reply))
         plan = ContextPlan(
             token_ids=(*prompt, *reply),
             window=self._window,
             reply_token_ids=tuple(reply),
             left_out_ids=tuple(message.id for message in left_out),
             num_left_out_turns=sum(message.role == "user" for message in left_out),
-            divergence=self._divergence(path, said, sent, (*prompt, *reply)),
+            divergence=divergence,
+            num_read_tokens=num_read,
         )
         return plan, sent
 
@@ -289,10 +294,13 @@ class Transcript:
 
     # What was sent before
 
-    def _divergence(
+    def _read_before(
         self, path: Sequence[Message], said: tuple[ChatMessage, ...], now: _Sent, token_ids: tuple[int, ...]
-    ) -> Divergence | None:
-        """`said` is the path, and what is new behind it."""
+    ) -> tuple[int, Divergence | None]:
+        """How much of the prompt was sent or written before, and where it parts from that.
+
+        said: the path, and what is new behind it.
+        """
         for position in reversed(range(len(path))):
             with self._lock:
                 sent = self._sent.get((path[position].chat_id, path[position].id))
@@ -303,9 +311,10 @@ class Transcript:
             read = sent.token_ids + tuple(t for message in followers for t in (message.token_ids or ())[:-1])
             index = first_difference(read, token_ids)
             if index is None:
-                return None
-            return Divergence(index, read[index], token_ids[index], self._cause(sent, now, read, token_ids, index))
-        return None
+                return min(len(read), len(token_ids)), None
+            cause = self._cause(sent, now, read, token_ids, index)
+            return index, Divergence(index, read[index], token_ids[index], cause)
+        return 0, None
 
     def _cause(self, sent: _Sent, now: _Sent, read: tuple[int, ...], token_ids: tuple[int, ...], index: int) -> Cause:
         if sent.system_prompt != now.system_prompt:
