@@ -21,6 +21,7 @@ from ..errors import EmptyMessage, EngineUnavailable, ReplyRunning
 from ..imports import import_engine
 from ..store.store import Store
 from ..token_view.reply_tokens import ReplyTokens
+from ..transcript.miss_reason import MissReason
 from .background import Background
 from .branching import new_branch, params_of, plan_branch, read_tokens, reply_in
 from .chat_events import AppEvent, ChatEvent, EngineStatus
@@ -241,6 +242,16 @@ class ChatService(ChatLibrary):
             [draft] = store.add_turn(chat_id, reply.parent_id, None, [new]).replies
             self._desk.branch(chat, tree.path(reply.parent_id), draft, params_of(new), new.logprobs)
             return draft
+
+    def miss_reason(self, chat_id: str, message_id: int) -> MissReason | None:
+        """Why the prompt of a reply found no more in the cache; of one that is being written too, once it has begun.
+
+        None for what a person wrote, and for replies of which that isn't known: imported ones, for instance.
+        """
+        message = self.message(chat_id, message_id)
+        running = next((reply for reply in self._desk.replies(chat_id) if reply.message_id == message.id), None)
+        reason = None if running is None else running.miss
+        return reason or self._stores.of(chat_id).miss_reason(message.id)
 
     def stop(self, chat_id: str, message_id: int | None = None) -> int:
         """Stops one reply, or all of a chat; gives how many were running. They end as "stopped" in a moment."""

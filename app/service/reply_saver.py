@@ -121,6 +121,7 @@ class ReplySaver:
             finish_reason=message.finish_reason,
             cost=message.cost,
             error=message.error,
+            miss=reply.miss,
         )
         self._forget(reply)
 

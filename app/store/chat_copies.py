@@ -7,7 +7,7 @@ from sqlite3 import Connection
 
 from ..chats import Message
 from ..imported_chat import ImportedChat, ImportedMessage
-from . import chat_table, message_table, token_logprobs
+from . import chat_table, message_table, miss_reasons, token_logprobs
 from .rows import now_to_db, time_from, time_to_db
 
 
@@ -72,6 +72,7 @@ def fork(connection: Connection, chat_id: str, message_id: int) -> str:
     copy_id = add(connection, copy, chat.user)
     for message, copied in zip(path, message_table.tree(connection, copy_id), strict=True):
         token_logprobs.copy(connection, message.id, copied.id)
+        miss_reasons.copy(connection, message.id, copied.id)
     return copy_id
 
 

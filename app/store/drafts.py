@@ -14,7 +14,8 @@ from paged_chat.engine.request import FinishReason
 
 from ..chats import KeptLogprobs, Message, ReplyCost
 from ..errors import CannotContinue, MessageNotFound, ReplyFinished
-from . import message_table, token_logprobs
+from ..transcript.miss_reason import MissReason
+from . import message_table, miss_reasons, token_logprobs
 from .rows import cost_to_db, now_to_db, text_to_db, token_ids_to_db
 from .writer_id import is_alive
 
@@ -51,6 +52,7 @@ def finish(
     finish_reason: FinishReason | None,
     cost: ReplyCost | None,
     error: str | None,
+    miss: MissReason | None,
     writer: str,
 ) -> Message:
     """The whole reply; nobody writes it from now on. Raises ReplyFinished as `save` does."""
@@ -69,6 +71,7 @@ def finish(
         },
         logprobs,
     )
+    miss_reasons.save(connection, message_id, miss)
     connection.execute(
         "UPDATE chats SET updated_at = ? WHERE id = (SELECT chat_id FROM messages WHERE id = ?)",
         (now_to_db(), message_id),

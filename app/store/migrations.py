@@ -190,3 +190,16 @@ def m004_token_logprobs(db: Database) -> None:
         ) STRICT
         """
     )
+
+
+@migrations()
+def m005_miss_reasons(db: Database) -> None:
+    """Why a reply's prompt found no more in the cache, as JSON; a table of its own, for few look at them."""
+    db.execute(
+        """
+        CREATE TABLE miss_reasons (
+            message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
+            reason TEXT NOT NULL
+        ) STRICT
+        """
+    )

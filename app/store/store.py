@@ -15,6 +15,7 @@ from paged_chat.engine.request import FinishReason, SamplingParams
 
 from ..chats import UNTITLED, Chat, KeptLogprobs, Message, MessageTree, NewReply, ReplyCost, Turn
 from ..imported_chat import ImportedChat
+from ..transcript.miss_reason import MissReason
 from . import (
     chat_copies,
     chat_search,
@@ -22,6 +23,7 @@ from . import (
     deletion,
     drafts,
     message_table,
+    miss_reasons,
     presets,
     store_stats,
     token_logprobs,
@@ -224,10 +226,12 @@ class Store:
         cost: ReplyCost | None,
         error: str | None = None,
         logprobs: KeptLogprobs = (),
+        miss: MissReason | None = None,
     ) -> Message:
         """The whole reply and what it took; it doesn't change any more. Raises MessageNotFound, ReplyFinished.
 
         logprobs: one for each token, or none at all.
+        miss: why its prompt found no more in the cache.
         """
         return self._write(
             lambda db: drafts.finish(
@@ -240,6 +244,7 @@ class Store:
                 finish_reason=finish_reason,
                 cost=cost,
                 error=error,
+                miss=miss,
                 writer=self._id,
             )
         )
@@ -247,6 +252,10 @@ class Store:
     def token_logprobs(self, message_id: int) -> KeptLogprobs:
         """How likely each token of a reply was, with its alternatives; empty where that wasn't kept."""
         return self._read(lambda db: token_logprobs.get(db, message_id))
+
+    def miss_reason(self, message_id: int) -> MissReason | None:
+        """Why a reply's prompt found no more in the cache; None where that wasn't kept."""
+        return self._read(lambda db: miss_reasons.get(db, message_id))
 
     def reopen_reply(self, message_id: int) -> Message:
         """Makes a reply that was cut short a draft again, which this store goes on writing.

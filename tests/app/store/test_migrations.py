@@ -17,8 +17,19 @@ from paged_chat.app.store import database, migrations
 from paged_chat.app.store.database import SCHEMA_VERSION
 from paged_chat.app.store.rows import sampling_to_db
 from paged_chat.app.store.store import Store
+from paged_chat.app.transcript.miss_reason import MissReason
 from paged_chat.engine.request import SamplingParams, TokenLogprobs
 
+EVICTED = MissReason(
+    cause="evicted",
+    num_prompt_tokens=17,
+    num_cached_tokens=12,
+    num_cached_blocks=0,
+    token_index=12,
+    block_index=0,
+    text="Lisbon",
+    num_evicted_tokens=5,
+)
 SCHEMAS = Path(__file__).parent / "schemas"
 CHAT_ID = "c0ffee" + 26 * "0"
 KEPT = (TokenLogprobs(1, -0.5, ((1, -0.5), (7, -1.0))), TokenLogprobs(2, -2.0, ((7, -0.25),)))
@@ -75,6 +86,7 @@ def test_a_database_of_every_schema_opens_with_all_that_it_holds(number, tmp_pat
         assert store.system_prompts() == ({"terse": "Be brief."} if number >= 3 else {})
         assert store.sampling_presets() == ({"warm": SamplingParams(temperature=1.2)} if number >= 3 else {})
         assert store.token_logprobs(2) == (KEPT if number >= 4 else ())
+        assert store.miss_reason(2) == (EVICTED if number >= 5 else None)
 
 
 def test_an_upgraded_database_has_the_schema_of_a_new_one(tmp_path):
@@ -159,7 +171,7 @@ NEWER = textwrap.dedent("""
     Store(Path(sys.argv[1])).close()
     connection = sqlite3.connect(sys.argv[1])
     connection.execute(
-        "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('paged-chat', 'm005_x', '')"
+        "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('paged-chat', 'm006_x', '')"
     )
     connection.commit()
     if sys.argv[2] == "killed":
@@ -183,7 +195,7 @@ def test_a_newer_database_is_refused_and_nothing_is_written(end, files, tmp_path
     with pytest.raises(StoreTooNew) as refused:
         Store(path)
     assert str(refused.value) == (
-        f"{path} was written by a newer version of paged-chat: its schema is 5, this version knows 4; nothing was "
+        f"{path} was written by a newer version of paged-chat: its schema is 6, this version knows 5; nothing was "
         "changed: update paged-chat, or give another folder with --home"
     )
     after = files_in(tmp_path)

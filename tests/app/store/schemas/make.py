@@ -3,6 +3,7 @@
 Run once for each schema, before the migration after it is written: a file made later would prove nothing.
 """
 
+import json
 import math
 import sqlite3
 import struct
@@ -53,6 +54,10 @@ def make(number: int, path: Path) -> None:
     if number >= 4:
         kept = struct.pack("<e2I2e", -0.5, 1, 7, -0.5, -1.0) + struct.pack("<e2I2e", -2.0, 7, 0, -0.25, math.nan)
         connection.execute("INSERT INTO token_logprobs VALUES (2, 2, ?)", (kept,))
+    if number >= 5:
+        reason = {"cause": "evicted", "num_prompt_tokens": 17, "num_cached_tokens": 12, "num_cached_blocks": 0,
+                  "token_index": 12, "block_index": 0, "text": "Lisbon", "num_evicted_tokens": 5}  # fmt: skip
+        connection.execute("INSERT INTO miss_reasons VALUES (2, ?)", (json.dumps(reason),))
     connection.execute("PRAGMA journal_mode = WAL")
     connection.close()
 
