@@ -1,9 +1,9 @@
 """What may be asked of an engine, in words that reach one in another process too.
 
-A query is a function whose first parameter is the engine. `@engine_query` runs it on the engine's thread between two
-steps; `@text_query` is for the functions that work on text alone, which run beside the steps. Its other parameters and
-its result are plain values: dataclasses, tuples, strings, numbers. What they are its annotations say, and nothing else
-is ever sent or read.
+A query is a function whose first parameter is the engine. `@engine_query` is for what belongs to the engine's thread
+and is answered between two of its steps; `@text_query` for what works on text alone, and is answered beside them. Its
+other parameters and its result are plain values: dataclasses, tuples, strings, numbers. What they are its annotations
+say, and nothing else is ever sent or read.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 if TYPE_CHECKING:
     from paged_chat.engine import Engine
 
+    from .transcript.transcript import ChatModel
+
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+Kind = TypeVar("Kind", bound="QueryKind[..., Any]")
 
 _KINDS: dict[str, QueryKind[..., Any]] = {}
 
@@ -35,16 +39,12 @@ class Query(Generic[Result]):
 
 
 class QueryKind(Generic[Parameters, Result]):
-    """A function that answers; called with an engine it does so at once, `ask` makes a query of it.
+    """A function that answers; called with an engine it does so at once, `ask` makes a query of it."""
 
-    runs_beside_steps: it touches nothing that belongs to the engine's thread.
-    """
-
-    def __init__(self, function: Callable[Concatenate[Engine, Parameters], Result], *, runs_beside_steps: bool) -> None:
+    def __init__(self, function: Callable[Concatenate[Engine, Parameters], Result]) -> None:
         self._function = function
         self.__doc__ = function.__doc__
         self.name = function.__name__
-        self.runs_beside_steps = runs_beside_steps
 
     def __call__(self, engine: Engine, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         return self._function(engine, *args, **kwargs)
@@ -70,17 +70,28 @@ class QueryKind(Generic[Parameters, Result]):
     @cached_property
     def _hints(self) -> dict[str, Any]:
         # Only type checkers know the engine itself: importing it would import torch.
-        return get_type_hints(self._function, localns={"Engine": object})
+        return get_type_hints(self._function, localns={"Engine": object, "ChatModel": object})
+
+
+class TextQueryKind(QueryKind[Parameters, Result]):
+    """A kind that needs no more of an engine than its text functions, and so not its thread."""
+
+    def __init__(self, function: Callable[Concatenate[ChatModel, Parameters], Result]) -> None:
+        super().__init__(function)
+        self._of_text = function
+
+    def __call__(self, engine: ChatModel, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        return self._of_text(engine, *args, **kwargs)
 
 
 def engine_query(function: Callable[Concatenate[Engine, Parameters], Result]) -> QueryKind[Parameters, Result]:
     """Makes a function of an engine's state a kind of query."""
-    return _register(QueryKind(function, runs_beside_steps=False))
+    return _register(QueryKind(function))
 
 
-def text_query(function: Callable[Concatenate[Engine, Parameters], Result]) -> QueryKind[Parameters, Result]:
+def text_query(function: Callable[Concatenate[ChatModel, Parameters], Result]) -> TextQueryKind[Parameters, Result]:
     """Makes a function of an engine's text functions a kind of query."""
-    return _register(QueryKind(function, runs_beside_steps=True))
+    return _register(TextQueryKind(function))
 
 
 def query_kinds() -> Mapping[str, QueryKind[..., Any]]:
@@ -88,7 +99,7 @@ def query_kinds() -> Mapping[str, QueryKind[..., Any]]:
     return _KINDS
 
 
-def _register(kind: QueryKind[Parameters, Result]) -> QueryKind[Parameters, Result]:
+def _register(kind: Kind) -> Kind:
     assert kind.name not in _KINDS, f"two kinds of queries are called {kind.name}"
     _KINDS[kind.name] = kind
     return kind

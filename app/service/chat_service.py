@@ -11,14 +11,12 @@ from typing import TypeVar
 
 from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.errors import InvalidParameter, PagedChatError
-from paged_chat.engine.progress import OnProgress
 from paged_chat.engine.request import SamplingParams
 
 from ..attachments import Attachment, with_attachments
 from ..chats import Chat, Message, MessageTree, Turn
 from ..engine_query import Query
 from ..errors import EmptyMessage, EngineUnavailable, ReplyRunning
-from ..imports import import_engine
 from ..store.store import Store
 from ..token_view.reply_tokens import ReplyTokens
 from ..transcript.miss_reason import MissReason
@@ -29,10 +27,11 @@ from .chat_library import DEFAULT_SAMPLING, ChatLibrary
 from .engine_host import EngineHost
 from .model_notice import ModelNotice, model_notice
 from .new_turn import find, find_whole, new_replies, parent_of_edit, path_to, question_of, request_params
+from .own_engine import open_own_engine
 from .prompts import check_fits, check_room, preview
 from .reply_desk import ReplyDesk
 from .send_plan import SendPlan
-from .served_engine import OpenEngine, ServedEngine
+from .served_engine import OpenEngine
 from .stores import Stores
 from .watch import Watcher
 from .watchers import Watchers
@@ -78,7 +77,7 @@ class ChatService(ChatLibrary):
             store.stop_orphaned_drafts()
         except PagedChatError as error:  # a full disk, for instance: chats can be read all the same
             logger.warning("drafts of earlier processes couldn't be marked as stopped: %s", error)
-        self._host = EngineHost(open_engine or _open_async_engine, config or EngineConfig(), watchers.engine_changed)
+        self._host = EngineHost(open_engine or open_own_engine, config or EngineConfig(), watchers.engine_changed)
         self._desk = ReplyDesk(self._host, stores.of, watchers.reply_changed, self._tell)
         self._planning = Background(num_threads=1)
         self._sending = threading.Lock()  # from the look at a chat's leaf to the draft below it
@@ -349,6 +348,11 @@ class ChatService(ChatLibrary):
     # The engine
 
     @property
+    def engine_host(self) -> EngineHost:
+        """For programs that use the engine beside the chats."""
+        return self._host
+
+    @property
     def engine_status(self) -> EngineStatus:
         return self._host.status
 
@@ -430,10 +434,3 @@ class ChatService(ChatLibrary):
             self._host.loaded,
             lambda loaded: preview(loaded, chat, path, text, most, continue_reply=continue_reply),
         )
-
-
-def _open_async_engine(config: EngineConfig, on_progress: OnProgress) -> ServedEngine:
-    import_engine()  # takes a second, so on the host's own thread
-    from paged_chat.engine import AsyncEngine
-
-    return AsyncEngine(config, on_progress)

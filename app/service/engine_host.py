@@ -54,7 +54,7 @@ class EngineHost:
     ) -> None:
         """`on_change` hears of each new status, on any thread."""
         self._open_engine = open_engine
-        self._on_change = on_change
+        self._listeners = [on_change]
         self._lock = threading.Lock()
         self._config = config
         self._is_closed = False
@@ -100,6 +100,17 @@ class EngineHost:
 
         self._loaded.add_done_callback(ask)
         return promised
+
+    def watch(self, on_change: Callable[[EngineStatus], None]) -> Callable[[], None]:
+        """One more listener hears of each new status, on any thread, until what this gives is called."""
+        with self._lock:
+            self._listeners.append(on_change)
+
+        def unwatch() -> None:
+            with self._lock:
+                self._listeners.remove(on_change)
+
+        return unwatch
 
     def switch(self, config: EngineConfig) -> None:
         """Closes the engine and opens another; what the old one was doing ends."""
@@ -191,7 +202,9 @@ class EngineHost:
             if self._loaded is not loaded or self._status.phase == "closed":
                 return
             self._status = status
-        self._on_change(status)
+            listeners = list(self._listeners)
+        for on_change in listeners:
+            on_change(status)
 
 
 def _refuse(loaded: Future[LoadedEngine], error: EngineUnavailable) -> None:

@@ -10,11 +10,12 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 from starlette.middleware import Middleware
 
+from ..api.accounts import Accounts
+from ..api.binding import is_loopback, names_of, url_of
+from ..api.guard import Guard
+from ..api.routes import api_routes
 from ..service.chat_service import ChatService
 from . import live, panel, routes, token_routes, transfer_routes
-from .accounts import Accounts
-from .binding import is_loopback, names_of
-from .guard import Guard
 from .page import build_page
 from .page_assets import ASSETS, HEAD, asset_routes
 from .page_head import PageHead
@@ -27,8 +28,11 @@ MAX_UPLOAD_BYTES = 10_000_000
 class WebServer:
     """The page, being served on a thread of its own until `close`."""
 
-    def __init__(self, service: ChatService, host: str, port: int, accounts: Accounts) -> None:
-        """The service stays the caller's. The address has been checked by `check_address`."""
+    def __init__(self, service: ChatService, host: str, port: int, accounts: Accounts, token: str) -> None:
+        """The service stays the caller's. The address has been checked by `check_address`.
+
+        token: opens the engine to other programs of the person who runs this one.
+        """
         self._page = build_page(service)
         self._page.launch(
             server_name=host,
@@ -53,6 +57,7 @@ class WebServer:
                     *transfer_routes.router.routes,
                     *live.router.routes,
                     *panel.router.routes,
+                    *api_routes(service.engine_host, accounts, token),
                 ],
                 "middleware": [Middleware(Guard, names=names_of(host)), Middleware(PageHead, head=HEAD)],
                 "exception_handlers": routes.EXCEPTION_HANDLERS,
@@ -67,7 +72,7 @@ class WebServer:
         state.chat_service = service
         state.deleted_chats = {}
         state.pool_source = PoolSource(service)
-        self.url = f"http://{host if ':' not in host.strip('[]') else '[' + host.strip('[]') + ']'}:{port}"
+        self.url = url_of(host, port)
 
     def close(self) -> None:
         self._page.close(verbose=False)

@@ -8,7 +8,7 @@ import pytest
 from paged_chat.app import cli
 from paged_chat.engine.errors import ModelNotFound
 
-COMMANDS = ("ask", "bench", "doctor", "models", "sessions")
+COMMANDS = ("ask", "bench", "doctor", "models", "serve", "sessions")
 
 
 def test_help_lists_each_command_with_its_summary(run_cli):

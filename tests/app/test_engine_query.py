@@ -42,7 +42,6 @@ def test_a_kind_knows_the_types_of_its_arguments_and_of_its_answer_without_the_e
 
 def test_a_kind_is_found_by_its_name_and_no_two_have_one():
     assert query_kinds()["read_block"] is read_block
-    assert not read_block.runs_beside_steps
 
     def read_block_(engine: object) -> int:
         return 0

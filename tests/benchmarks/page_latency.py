@@ -19,10 +19,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 
 from chat_page import BROWSER, FLAGS, ChatPage, context_of, free_port
 from fake_engine import FakeEngine
+from paged_chat.app.api.accounts import Accounts
 from paged_chat.app.imported_chat import ImportedChat, ImportedMessage
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.app.store.store import Store
-from paged_chat.app.web.accounts import Accounts
 from paged_chat.app.web.server import WebServer
 
 NUM_MESSAGES = 500
@@ -51,7 +51,7 @@ def main() -> None:
         sync_playwright() as playwright,
     ):
         [chat] = service.import_chats([history()])
-        server = WebServer(service, "127.0.0.1", free_port(), Accounts({}))
+        server = WebServer(service, "127.0.0.1", free_port(), Accounts({}), token="secret")
         browser = playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
         with context_of(browser) as context:
             page = ChatPage(context.new_page(), server.url).open(chat.id)

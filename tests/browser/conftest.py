@@ -58,7 +58,7 @@ Serve = Callable[..., Served]
 @pytest.fixture
 def serve() -> Iterator[Serve]:
     """`serve(accounts={"ann": "secret"}, max_model_len=512)` serves a page until the end of the test."""
-    from paged_chat.app.web.accounts import Accounts
+    from paged_chat.app.api.accounts import Accounts
     from paged_chat.app.web.server import WebServer
 
     ends: list[Callable[[], None]] = []
@@ -67,7 +67,7 @@ def serve() -> Iterator[Serve]:
         engine = engine or FakeEngine(**options)
         store = Store(default_path())
         service = ChatService(store, engine.open)
-        server = WebServer(service, "127.0.0.1", free_port(), Accounts(accounts or {}))
+        server = WebServer(service, "127.0.0.1", free_port(), Accounts(accounts or {}), token="secret")
         ends.extend([store.close, engine.close, service.close, server.close])
         return Served(server.url, service, store, engine)
 

@@ -9,8 +9,8 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from paged_chat.app.web.binding import names_of
-from paged_chat.app.web.guard import Guard
+from paged_chat.app.api.binding import names_of
+from paged_chat.app.api.guard import Guard
 
 
 async def answer(_: Request) -> PlainTextResponse:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paged_chat.app.web.accounts import AccountsRefused, read_accounts
+from paged_chat.app.api.accounts import AccountsRefused, read_accounts
 
 
 def test_names_and_passwords_from_the_command_line_and_a_file(tmp_path):

@@ -1,4 +1,4 @@
-"""Where the page may be reached: an address for this machine alone, or one for others too, and then with accounts."""
+"""Where a server may be reached: an address for this machine alone, or one for others too, and then with accounts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .guard import LOOPBACK_NAMES
 
 
 class AddressRefused(PagedChatError):
-    """An address at which the page can't or shouldn't be served."""
+    """An address at which nothing can or should be served."""
 
 
 def is_loopback(host: str) -> bool:
@@ -29,6 +29,21 @@ def names_of(host: str) -> frozenset[str] | None:
     return LOOPBACK_NAMES | {host.strip("[]")} if is_loopback(host) else None
 
 
+def address_of(host: str, port: int) -> str:
+    """How programs of this machine reach it, as it stands in a URL."""
+    bare = host.strip("[]")
+    if bare in ("0.0.0.0", ""):
+        bare = "127.0.0.1"
+    elif bare == "::":
+        bare = "::1"
+    return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
+
+
+def url_of(host: str, port: int) -> str:
+    bare = host.strip("[]")
+    return f"http://[{bare}]:{port}" if ":" in bare else f"http://{bare}:{port}"
+
+
 def check_address(host: str, port: int, *, has_accounts: bool) -> None:
     """Raises AddressRefused for an address that is open to others without accounts, is taken, or isn't here."""
     if not is_loopback(host) and not has_accounts:
@@ -36,19 +51,26 @@ def check_address(host: str, port: int, *, has_accounts: bool) -> None:
             f"{host} can be reached by others, who could read and write every chat: add --auth USER:PASSWORD or "
             "--auth-file, or leave --host at 127.0.0.1"
         )
+    bound_socket(host, port).close()
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket at the address, for whoever listens on it. Raises AddressRefused where that can't be had."""
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise AddressRefused(f"--host {host} is no address of this machine: {error.strerror}") from error
     family, kind, protocol, _, address = found[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(address)
-        except PermissionError as error:
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        if isinstance(error, PermissionError):
             raise AddressRefused(f"port {port} needs more rights than you have: choose one above 1023") from error
-        except OSError as error:
-            raise AddressRefused(
-                f"port {port} of {host} can't be used ({error.strerror}): another program, perhaps another "
-                f"`paged-chat web`, has it; choose another one with --port"
-            ) from error
+        raise AddressRefused(
+            f"port {port} of {host} can't be used ({error.strerror}): another program, perhaps another "
+            f"`paged-chat web` or `serve`, has it; choose another one with --port"
+        ) from error
+    return bound

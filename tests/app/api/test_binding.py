@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from paged_chat.app.web.binding import AddressRefused, check_address, is_loopback
+from paged_chat.app.api.binding import AddressRefused, check_address, is_loopback
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"])

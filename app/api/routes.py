@@ -1,0 +1,14 @@
+"""All that the API answers to, for a server to mount."""
+
+from __future__ import annotations
+
+from starlette.routing import BaseRoute
+
+from ..service.engine_host import EngineHost
+from .accounts import Accounts
+from .engine_routes import EngineRoutes
+
+
+def api_routes(host: EngineHost, accounts: Accounts, token: str) -> list[BaseRoute]:
+    """`token` opens the part for a second process of the same person; accounts, where there are any, the rest."""
+    return EngineRoutes(host, token).routes

@@ -1,0 +1,79 @@
+"""Serve the engine to other programs: OpenAI's API, and shared with the terminal."""
+
+from __future__ import annotations
+
+import threading
+
+import typer
+
+from paged_chat.engine.config import DEFAULT_MODEL
+
+from ..errors import EngineUnavailable
+from ..service.chat_events import EngineStatus
+from .engine_options import (
+    DeviceOption,
+    DtypeOption,
+    KernelsOption,
+    ModelOption,
+    NumBlocksOption,
+    WeightsOption,
+    config_from,
+)
+from .server_options import DEFAULT_HOST, AuthFileOption, AuthOption, HostOption, PortOption, end_on_signal, wait_for
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+DEFAULT_PORT = 7861
+ENGINE_CLOSE_S = 0.5
+
+
+@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+def serve(
+    model: ModelOption = DEFAULT_MODEL,
+    host: HostOption = DEFAULT_HOST,
+    port: PortOption = DEFAULT_PORT,
+    auth: AuthOption = None,
+    auth_file: AuthFileOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+    weights: WeightsOption = "auto",
+    kernels: KernelsOption = "auto",
+    num_blocks: NumBlocksOption = None,
+) -> None:
+    """Serve the engine to other programs: OpenAI's API, and shared with the terminal."""
+    from ..api.accounts import read_accounts
+    from ..api.binding import check_address
+
+    config = config_from(model, device, dtype, weights, kernels, num_blocks)
+    accounts = read_accounts(auth or (), auth_file)
+    check_address(host, port, has_accounts=len(accounts) > 0)
+
+    from ..api.routes import api_routes
+    from ..api.server import ApiServer
+    from ..api.server_record import announced, record_of
+    from ..service.engine_host import EngineHost
+    from ..service.own_engine import open_own_engine
+
+    ended = end_on_signal()
+    engine_host = EngineHost(open_own_engine, config, lambda status: _tell(status, ended))
+    try:
+        record = record_of("serve", host, port)
+        server = ApiServer(api_routes(engine_host, accounts, record.token), host, port)
+        try:
+            with announced(record):
+                typer.echo(f"paged-chat serves {model} at {server.url}/v1 (Ctrl-C ends it)")
+                wait_for(ended)
+        finally:
+            server.close()
+        if engine_host.status.phase == "failed":
+            raise EngineUnavailable(engine_host.status.error or "")
+    finally:
+        engine_host.close(ENGINE_CLOSE_S)
+
+
+def _tell(status: EngineStatus, ended: threading.Event) -> None:
+    """How the model stands; without one there is nothing to serve."""
+    if status.phase == "ready":
+        typer.echo(f"the model is loaded ({status.load_s:.1f} s); prompt and reply may have {status.window:,} tokens")
+    elif status.phase == "failed":
+        ended.set()

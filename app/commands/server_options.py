@@ -1,0 +1,40 @@
+"""The options that say where a server may be reached and by whom, and how long it runs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_HOST = "127.0.0.1"
+
+HostOption = Annotated[
+    str,
+    typer.Option(
+        metavar="ADDRESS", help="Where to listen; others than this machine's own 127.0.0.1 need --auth or --auth-file."
+    ),
+]
+PortOption = Annotated[int, typer.Option(metavar="PORT", help="Which port to listen on.", min=1, max=65535)]
+AuthOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="USER:PASSWORD", help="Who may log in; may be repeated. Each has their own chats."),
+]
+AuthFileOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The same from a file, USER:PASSWORD on each line.")
+]
+
+
+def end_on_signal() -> threading.Event:
+    """Set by Ctrl-C, or when the system asks the process to end."""
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    return ended
+
+
+def wait_for(ended: threading.Event) -> None:
+    while not ended.wait(1.0):  # a wait without a limit couldn't be interrupted everywhere
+        pass
