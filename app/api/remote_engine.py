@@ -218,6 +218,8 @@ def _connected(record: ServerRecord) -> Iterator[ClientConnection]:
                     additional_headers={"Authorization": f"Bearer {record.token}"},
                     compression=None,  # it doesn't leave the machine
                     proxy=None,
+                    # A process that compiles kernels may not answer a ping for minutes; one that dies closes its end.
+                    ping_interval=None,
                     open_timeout=CONNECT_S,
                     close_timeout=CLOSE_S,
                     max_size=None,  # a large pool's snapshot is large

@@ -15,7 +15,7 @@ from .server_record import ENGINE_PATH, ServerRecord
 if TYPE_CHECKING:
     from .remote_engine import RemoteEngine
 
-ANSWER_S = 2.0
+ANSWER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)

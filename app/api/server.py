@@ -26,7 +26,12 @@ class ApiServer:
         self._socket.listen()  # from here on whoever comes is answered, once the thread is ready
         app = Starlette(routes=list(routes), middleware=[Middleware(Guard, names=names_of(host))])
         config = uvicorn.Config(
-            app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=int(CLOSE_S)
+            app,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            ws_ping_interval=None,
+            timeout_graceful_shutdown=int(CLOSE_S),
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(

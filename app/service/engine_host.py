@@ -204,7 +204,10 @@ class EngineHost:
             self._status = status
             listeners = list(self._listeners)
         for on_change in listeners:
-            on_change(status)
+            try:
+                on_change(status)
+            except Exception:
+                logger.exception("a listener failed; the engine goes on")
 
 
 def _refuse(loaded: Future[LoadedEngine], error: EngineUnavailable) -> None:
