@@ -88,7 +88,9 @@ class EngineSession:
     def _take(self, loaded: LoadedEngine, order: Submit | Abort | Ask) -> None:
         match order:
             case Submit():
-                submitted = loaded.served.submit(order.token_ids, order.params, self._listen, salt=order.salt)
+                submitted = loaded.served.submit(
+                    order.token_ids, order.params, self._listen, salt=order.salt, reply_start=order.reply_start
+                )
                 submitted.add_done_callback(partial(self._answer, order.number, str))
                 submitted.add_done_callback(partial(self._note_submitted, loaded, order.params.n))
             case Abort():

@@ -91,14 +91,26 @@ class RemoteEngine:
         return self._ended
 
     def submit(
-        self, prompt_token_ids: Sequence[int], params: SamplingParams, listener: Listener, *, salt: str = ""
+        self,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        listener: Listener,
+        *,
+        salt: str = "",
+        reply_start: Sequence[int] = (),
     ) -> Future[str]:
         def note(request_id: str) -> None:
             self._listeners[request_id] = listener
             self._open_samples[request_id] = set(range(params.n))
 
-        number, token_ids = next(self._numbers), tuple(prompt_token_ids)
-        return self._order(Submit(number=number, token_ids=token_ids, params=params, salt=salt), str, note)
+        order = Submit(
+            number=next(self._numbers),
+            token_ids=tuple(prompt_token_ids),
+            params=params,
+            salt=salt,
+            reply_start=tuple(reply_start),
+        )
+        return self._order(order, str, note)
 
     def abort(self, request_id: str, sample: int | None = None) -> Future[bool]:
         return self._order(Abort(number=next(self._numbers), request_id=request_id, sample=sample), bool)

@@ -31,6 +31,11 @@ def decode_ids(engine: ChatModel, token_ids: tuple[int, ...]) -> str:
     return engine.decode(token_ids)
 
 
+@text_query
+def token_bytes(engine: ChatModel, token_id: int) -> tuple[int, ...]:
+    return tuple(engine.token_bytes(token_id))
+
+
 class RemoteText:
     """A ChatModel whose functions are answered by another process; each call waits for its answer."""
 
@@ -48,3 +53,6 @@ class RemoteText:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return self._served.call(decode_ids.ask(tuple(token_ids))).result()
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes(self._served.call(token_bytes.ask(token_id)).result())

@@ -37,6 +37,7 @@ class Submit:
     token_ids: tuple[int, ...]
     params: SamplingParams
     salt: str
+    reply_start: tuple[int, ...]
     kind: Literal["submit"] = "submit"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..engine_query import text_query
 
 if TYPE_CHECKING:
-    from paged_chat.engine import Engine
+    from ..transcript.transcript import ChatModel
 
 # Where bytes make no character by themselves, Python puts these.
 _LONE_BYTES = re.compile("[\udc80-\udcff]+")
@@ -55,6 +55,6 @@ def _seen(character: str) -> str:
 
 
 @text_query
-def spell(engine: Engine, token_ids: tuple[int, ...]) -> tuple[TokenPiece, ...]:
+def spell(engine: ChatModel, token_ids: tuple[int, ...]) -> tuple[TokenPiece, ...]:
     """A piece for each id, in their order."""
     return tuple(TokenPiece(token_id, legible(engine.token_bytes(token_id))) for token_id in token_ids)

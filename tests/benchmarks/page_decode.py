@@ -24,10 +24,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 
 from chat_page import BROWSER, FLAGS, free_port
+from paged_chat.app.api.accounts import Accounts
 from paged_chat.app.chats import Chat
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.app.store.store import Store
-from paged_chat.app.web.accounts import Accounts
 from paged_chat.app.web.server import WebServer
 from paged_chat.engine.request import RequestStats, SamplingParams, TokenDelta
 
@@ -108,7 +108,7 @@ def main() -> None:
         Store(Path(folder) / "chats.db") as store,
         ChatService(store) as service,
     ):
-        server = WebServer(service, "127.0.0.1", free_port(), Accounts({}))
+        server = WebServer(service, "127.0.0.1", free_port(), Accounts({}), token="secret")
         desk = Desk(service, server, args.tokens)
         for number in range(args.rounds):
             for name in list(speeds)[:: -1 if number % 2 else 1]:

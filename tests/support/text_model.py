@@ -30,6 +30,9 @@ class TextModel:
     def resumable(self, reply_token_ids: Sequence[int]) -> list[int]:
         return whole_characters(self.tokenizer, self.tokenizer.without_end(reply_token_ids))
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return self.tokenizer.token_bytes.of(token_id, first=False, skip_special=False) or b""
+
     def decode(self, token_ids: Sequence[int]) -> str:
         return self.tokenizer.decode(token_ids)
 

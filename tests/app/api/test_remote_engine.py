@@ -12,7 +12,7 @@ from paged_chat.app.cache_view.block_note import read_block
 from paged_chat.app.cache_view.block_view import read_pool
 from paged_chat.app.engine_query import Query, QueryKind
 from paged_chat.app.errors import EngineUnavailable
-from paged_chat.app.service.prompts import probe_prefix
+from paged_chat.app.service.prompts import prompt_cost
 from paged_chat.app.service.served_engine import ModelFigures, model_figures
 from paged_chat.engine import ChatMessage, SamplingParams
 from paged_chat.engine.errors import EngineClosed, InvalidParameter, ModelNotFound, PagedChatError, PromptTooLong
@@ -73,13 +73,13 @@ def test_queries_have_the_answers_that_the_engine_gives(fake, remote):
         read_pool.ask(0),
         read_block.ask(1),
         read_block.ask(1, salt="somebody else"),
-        probe_prefix.ask(prompt, ""),
+        prompt_cost.ask(prompt, ""),
         model_figures.ask(),
     ):
         mine, theirs = remote.call(query).result(PATIENCE_S), own(fake).call(query).result(PATIENCE_S)
         assert mine == theirs, query.kind.name
         assert type(mine) is type(theirs)
-    assert remote.call(probe_prefix.ask(prompt, "")).result(PATIENCE_S).num_cached_tokens == len(prompt) - 1
+    assert remote.call(prompt_cost.ask(prompt, "")).result(PATIENCE_S).prefix.num_cached_tokens == len(prompt) - 1
     assert remote.call(model_figures.ask()).result(PATIENCE_S) == ModelFigures(
         model_name=MODEL, max_model_len=4096, load_s=0.25
     )
