@@ -21,6 +21,7 @@ from ..engine_query import Query, TextQueryKind, query_kinds
 from ..service import prompts  # noqa: F401
 from ..service.chat_events import EngineStatus
 from ..service.engine_host import EngineHost, LoadedEngine
+from ..token_view import token_piece  # noqa: F401
 from . import text_queries  # noqa: F401
 from .wire import Abort, Answer, Ask, Deltas, Ended, Loading, Refusal, Submit, WireError, from_json, to_json, write
 from .wire import read_order as read

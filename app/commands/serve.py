@@ -1,4 +1,4 @@
-"""Serve the engine to other programs: OpenAI's API, and shared with the terminal."""
+"""Serve the engine to other programs, by OpenAI's API."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def serve(
     kernels: KernelsOption = "auto",
     num_blocks: NumBlocksOption = None,
 ) -> None:
-    """Serve the engine to other programs: OpenAI's API, and shared with the terminal."""
+    """Serve the engine to other programs, by OpenAI's API."""
     from ..api.accounts import read_accounts
     from ..api.binding import check_address
 
