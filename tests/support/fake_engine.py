@@ -31,7 +31,7 @@ from paged_chat.engine.text.chat_template import ChatTemplate
 from paged_chat.engine.text.tokenizer import Tokenizer
 from tiny_tokenizer import END, tokenizer_in
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class FakeEngine:

@@ -65,6 +65,7 @@ async def test_a_key_that_was_bound_anew_works_and_is_shown(desk, tmp_path):
 async def test_a_faulty_keymap_is_a_notice(desk, tmp_path):
     desk.path.with_name("keymap.toml").write_text("[keys]\nnew_cat = 'f9'\n")
     async with open_terminal(desk) as terminal:
+        await terminal.until(lambda: terminal.notices)
         assert "nothing is called 'new_cat'" in terminal.notices[0]
 
 

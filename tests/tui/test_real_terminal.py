@@ -46,23 +46,31 @@ class Tmux:
 
     @property
     def is_running(self) -> bool:
-        return subprocess.run(["tmux", "-S", self._socket, "has-session"], capture_output=True).returncode == 0
+        return self._tmux("has-session").returncode == 0
 
     def until(self, condition: Callable[[str], object], within_s: float = PATIENCE_S) -> float:
         """Waits until the screen is so; gives the seconds that took."""
         start = time.monotonic()
-        while not condition(self.screen if self.is_running else ""):
-            assert time.monotonic() - start < within_s, f"it never came; shown:\n{self.screen}"
+        while not condition(shown := self._shown()):
+            assert time.monotonic() - start < within_s, f"it never came; shown:\n{shown}"
             time.sleep(0.05)
         return time.monotonic() - start
 
     def end(self) -> None:
-        subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True)
+        self._tmux("kill-server")
+
+    def _shown(self) -> str:
+        """The screen, or nothing once the program has ended, which may be at any moment."""
+        done = self._tmux("capture-pane", "-p", "-t", "t")
+        return done.stdout if done.returncode == 0 else ""
 
     def _run(self, *words: str) -> str:
-        done = subprocess.run(["tmux", "-S", self._socket, *words], capture_output=True, text=True, timeout=20)
+        done = self._tmux(*words)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def _tmux(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["tmux", "-S", self._socket, *words], capture_output=True, text=True, timeout=60)
 
 
 @pytest.fixture

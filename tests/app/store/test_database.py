@@ -223,7 +223,7 @@ def test_processes_that_make_and_write_one_file_at_once_lose_nothing(home):
         writer.stdin.write("go\n")
         writer.stdin.flush()
     for writer in writers:
-        writer.communicate(timeout=60)
+        writer.communicate(timeout=180)
     assert [writer.returncode for writer in writers] == [0, 0, 0]
     with Store(default_path()) as store:
         chats = {chat.title: chat for chat in store.chats()}

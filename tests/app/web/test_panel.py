@@ -19,7 +19,7 @@ from paged_chat.app.web.access import CLOSED_FOR_STRANGERS
 from paged_chat.app.web.panel import router
 from paged_chat.app.web.panel_source import BUSY_S, PoolSource
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class CountingService(ChatService):
