@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Protocol
 
+from paged_chat.engine import PrefixProbe
 from paged_chat.engine.errors import StepFailed
 from paged_chat.engine.request import BeamPreview, BlockUse, FinishReason, RequestStats, SamplingParams, TokenDelta
 
@@ -38,6 +39,7 @@ class Answer:
     """All replies to one prompt; times in milliseconds of wall clock, None where there was no token to time.
 
     Of beam search, times are as `RequestStats` says. block_use: of several replies or beams together.
+    prefix: what the prompt found in the cache, and why no more; None where it was stopped before it could look.
     """
 
     num_prompt_tokens: int
@@ -47,6 +49,7 @@ class Answer:
     total_ms: float
     decode_tokens_per_s: float | None  # over all replies, after the first token of each
     block_use: BlockUse | None = None
+    prefix: PrefixProbe | None = None
 
     @property
     def num_completion_tokens(self) -> int:
@@ -106,6 +109,7 @@ def run_request(
         total_ms=(time.perf_counter() - start) * 1e3,
         decode_tokens_per_s=rate,
         block_use=_most([reply.stats.block_use for reply in replies if reply.stats]),
+        prefix=next((reply.stats.prefix for reply in replies if reply.stats), None),
     )
 
 

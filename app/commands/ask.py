@@ -16,6 +16,7 @@ from paged_chat.engine.request import EarlyStopping, SamplingParams, TokenDelta
 
 from ..cache_view.sharing import sharing_of_request
 from ..generation import Answer, StopFlag, run_request, stop_on_interrupt
+from ..transcript.miss_reason import why_missed
 from .engine_options import (
     DeviceOption,
     DtypeOption,
@@ -194,10 +195,12 @@ class Asker:
             printer.finish()
             self._show_figures(answer, stopped)
         else:
-            print(json.dumps(self._as_dict(answer), ensure_ascii=False), flush=True)
+            print(json.dumps(self._as_dict(answer, prompt_token_ids), ensure_ascii=False), flush=True)
         return not stopped.is_set
 
-    def _as_dict(self, answer: Answer) -> dict[str, object]:
+    def _as_dict(self, answer: Answer, prompt_token_ids: Sequence[int]) -> dict[str, object]:
+        prefix = answer.prefix
+        miss = None if prefix is None else why_missed(prefix, prompt_token_ids, self._engine.decode)
         return {
             "model": self._engine.model_name,
             "samples": [
@@ -220,6 +223,7 @@ class Asker:
                 "ttft_ms": answer.ttft_ms,
                 "decode_tokens_per_s": answer.decode_tokens_per_s,
             },
+            "miss": None if miss is None else miss.as_dict(),
         }
 
     def _show_figures(self, answer: Answer, stopped: StopFlag) -> None:

@@ -88,6 +88,7 @@ def test_json_is_one_line_for_each_prompt(run_cli, scripted):
     assert set(first["timing"]) == {"load_s", "ttft_ms", "decode_tokens_per_s"}
     assert first["timing"]["load_s"] == 0.25
     assert second["usage"]["cached_tokens"] == len("user:")
+    assert first["miss"] is second["miss"] is None  # this engine keeps nothing
     assert ended.err == ""
 
 
@@ -218,3 +219,13 @@ def test_the_default_model_knows_paris_and_reuses_the_common_system_prompt(run_c
     # The template puts the same system message before both: <|im_start|>system ... <|im_end|> and <|im_start|>user
     # with their line breaks are 24 tokens.
     assert (france["usage"]["cached_tokens"], italy["usage"]["cached_tokens"]) == (0, 24)
+    # Each says why it wasn't more.
+    assert (france["miss"]["cause"], france["miss"]["is_fault"], france["miss"]["token_index"]) == (
+        "first message",
+        False,
+        0,
+    )
+    assert italy["miss"]["words"] == "24 of 34 tokens were reused. From token 25 on: the prompt is new"
+    parted = {name: italy["miss"][name] for name in ("token_index", "block_index", "cached_text", "num_common_tokens")}
+    assert parted == {"token_index": 24, "block_index": 1, "cached_text": "What", "num_common_tokens": 8}
+    assert italy["miss"]["text"].startswith("And of Italy?")
