@@ -11,6 +11,7 @@ from ..service.chat_service import ChatService
 from .panel_strip import strip_view
 from .streaming_markdown import StreamingMarkdown
 from .views import MessageView, chat_entry, columns_of, message_view
+from .why_view import why_view
 
 # How many messages a page gets at once; a long chat's older ones come when they are scrolled to.
 WINDOW = 40
@@ -78,6 +79,7 @@ class ChatFeed:
         if update.message_id not in self._told:
             return None
         strip = strip_view(update.cost)
+        why = why_view(update.miss)
         return {
             "kind": "reply",
             "id": update.message_id,
@@ -91,7 +93,7 @@ class ChatFeed:
             "cost": None if update.cost is None else asdict(update.cost),
             "strip": None if strip is None else asdict(strip),
             "left_out_ids": None if update.plan is None else update.plan.left_out_ids,
-            "divergence": None if update.plan is None or not update.plan.divergence else str(update.plan.divergence),
+            "why": None if why is None else asdict(why),
             "error": update.error or update.save_error,
         }
 

@@ -214,14 +214,29 @@ def test_another_model_has_another_pool(chat, panel, engine, served):
 
 
 def test_why_a_prompt_found_no_more(chat, panel, served):
+    why = panel.element.locator(".panel-why")
+    words, figures = why.locator(".why-words"), why.locator(".why-figures")
     chat.ask("Hello")
-    expect(panel.element.get_by_text("why not more?")).to_be_hidden()
+    why.get_by_text("why not more?").click()
+    # The very first prompt: nothing went wrong.
+    expect(words).to_have_text(re.compile(r"^0 of \d+ tokens were reused. From token 1 on: the cache was empty"))
+    expect(why).not_to_have_class(re.compile("is-fault"))
     served.service.update_chat(chat.chat_id, system_prompt="Be short.")
     chat.ask("Again")
-    panel.element.get_by_text("why not more?").click()
-    expect(panel.element.locator(".panel-why p")).to_have_text(
-        "from token 2 on the prompt is new: the system prompt was edited"
-    )
+    expect(words).to_have_text(re.compile("From token 2 on: the system prompt was edited$"))
+    expect(figures).to_have_text(re.compile("^token 1, block 0: 's.*', where the chat had 'u'"))
+    expect(why).to_have_class(re.compile("is-fault"))
+    expect(why.locator("strong")).to_have_text("Newest reply")
+    # An earlier turn can be asked too, and all of them after the page was loaded again.
+    chat.replies.first.click()
+    expect(words).to_have_text(re.compile("the cache was empty"))
+    expect(why.locator("strong")).to_have_text("This reply")
+    chat.page.reload()
+    expect(chat.replies).to_have_count(2)
+    why.get_by_text("why not more?").click()
+    expect(words).to_have_text(re.compile("the system prompt was edited$"))
+    chat.replies.first.click()
+    expect(words).to_have_text(re.compile("the cache was empty"))
 
 
 def test_on_a_phone_the_cache_is_behind_its_button(open_tab, engine):

@@ -5,6 +5,7 @@ import { count } from "./format.js";
 import { PanelLine } from "./panel_line.js";
 import { PanelLog } from "./panel_log.js";
 import { BlockMap } from "./panel_map.js";
+import { PanelWhy } from "./panel_why.js";
 
 const ASK_PAUSE_MS = 80; // while the pointer runs over many blocks, none of them is asked for
 const ASK_AGAIN_MS = 500; // a block that is pointed at and grows
@@ -34,8 +35,7 @@ export class Panel {
     this.saved = el("p", { class: "panel-saved", title: SAVED_TITLE });
     this.values = FIGURES.map(() => el("dd", {}));
     const figures = FIGURES.map(([word, title], index) => el("div", { title }, el("dt", {}, word), this.values[index]));
-    this.reason = el("p", {});
-    this.why = el("details", { class: "panel-why", hidden: true }, el("summary", {}, "why not more?"), this.reason);
+    this.why = new PanelWhy();
     this.body = el(
       "div",
       { class: "panel-body", hidden: true },
@@ -44,8 +44,8 @@ export class Panel {
       this.note,
       this.saved,
       el("dl", { class: "panel-figures" }, ...figures),
-      this.why,
       this.log.element,
+      this.why.element,
     );
     this.empty = el("p", { class: "panel-quiet panel-empty" }, "The blocks show here once the model is loaded.");
     this.element = el("div", { class: "cache-body" }, this.empty, this.body);
@@ -53,11 +53,7 @@ export class Panel {
     this.waiting = []; // news of the pool that isn't drawn yet
     this.line = new PanelLine((news) => this.take(news));
     this.showNote(null);
-    addEventListener("paged-chat:reply", ({ detail }) => {
-      this.showReason(detail.divergence);
-      this.drawWaiting();
-    });
-    addEventListener("paged-chat:open", () => this.showReason(null));
+    addEventListener("paged-chat:reply", () => this.drawWaiting());
     addEventListener("paged-chat:panel", () => this.listen());
     document.addEventListener("visibilitychange", () => this.listen());
     this.listen();
@@ -111,12 +107,6 @@ export class Panel {
   showFigures(figures) {
     FIGURES.forEach(([, , value], index) => setText(this.values[index], value(figures)));
     setText(this.saved, figures.saved);
-  }
-
-  /** Why the newest reply found less than all that was sent before it; null where it did, or nobody knows. */
-  showReason(reason) {
-    this.why.hidden = !reason;
-    setText(this.reason, reason ?? "");
   }
 
   drawLegend(legend) {
