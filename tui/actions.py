@@ -55,6 +55,7 @@ ACTIONS = (
     Action("next_sibling", "Next version of this message", "alt+right", "right", label="versions"),
     Action("compare", "Versions side by side, or one of them again", "ctrl+o", "o"),
     Action("fork", "New chat from here", "ctrl+t", "f"),
+    Action("tokens", "Tokens of the reply: how likely each was; branch at one", "f6", "t"),
     Action("previous_message", "Select the message above", "alt+up,ctrl+up", "up,k"),
     Action("next_message", "Select the message below", "alt+down,ctrl+down", "down,j"),
     Action("copy_message", "Copy the message", "ctrl+y", "y"),

@@ -67,3 +67,10 @@ class BlockPointed(Message):
     """The cursor in the pool's map came to a block."""
 
     block_id: int
+
+
+@dataclass
+class TokenPointed(Message):
+    """The cursor in a reply's text came to a token."""
+
+    index: int

@@ -7,7 +7,9 @@ from typing import Literal
 
 from paged_chat.app.errors import PagedChatError
 
-SettingName = Literal["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "n", "seed"]
+SettingName = Literal[
+    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "n", "seed", "logprobs"
+]
 
 
 class UnknownCommand(PagedChatError):
@@ -45,6 +47,7 @@ COMMANDS = (
     SlashCommand("penalty", "Repetition penalty; 1 is none", "number", setting="repetition_penalty"),
     SlashCommand("max", "Longest reply in tokens; - is what the window holds", "count", setting="max_tokens"),
     SlashCommand("seed", "Makes replies repeatable; - draws one", "number", setting="seed"),
+    SlashCommand("alternatives", "Kept for each token, to branch from; - keeps none", "count", setting="logprobs"),
     SlashCommand("settings", "All settings of the chat", action="settings"),
     SlashCommand("preset", "Settings kept under a name; alone lists them", "name"),
     SlashCommand("save-preset", "Keep this chat's settings under a name", "name"),
@@ -52,6 +55,7 @@ COMMANDS = (
     SlashCommand("continue", "Let a reply go on where it was cut", action="continue_reply"),
     SlashCommand("edit", "Edit your last message", action="edit"),
     SlashCommand("fork", "New chat from here", action="fork"),
+    SlashCommand("tokens", "Tokens of the reply: how likely each was; branch at one", action="tokens"),
     SlashCommand("compare", "Versions side by side", action="compare"),
     SlashCommand("copy", "Copy the last reply", action="copy_message"),
     SlashCommand("save", "Save the message to a file", "path"),
@@ -109,9 +113,9 @@ def completions(text: str) -> list[SlashCommand]:
 
 def setting_value(name: SettingName, argument: str) -> float | int | None:
     """The value that a person wrote; ranges are the service's to judge. Raises UnknownCommand for what is no number."""
-    if argument in ("-", "off", "none") and name in ("seed", "max_tokens"):
+    if argument in ("-", "off", "none") and name in ("seed", "max_tokens", "logprobs"):
         return None
-    is_whole = name in ("n", "seed", "top_k", "max_tokens")
+    is_whole = name in ("n", "seed", "top_k", "max_tokens", "logprobs")
     try:
         return int(argument) if is_whole else float(argument.replace(",", "."))
     except ValueError:

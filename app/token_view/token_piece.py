@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Where bytes make no character by themselves, Python puts these.
 _LONE_BYTES = re.compile("[\udc80-\udcff]+")
+_HIDDEN = ("Cc", "Cf", "Zl", "Zp")
 _EDGE_SPACES = re.compile("^ +| +$")
 
 
@@ -48,8 +49,8 @@ def legible(spelled: bytes) -> str:
 
 
 def _seen(character: str) -> str:
-    """Control and format characters hide, or turn the text around, or are orders to a terminal."""
-    if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf"):
+    """Controls, formats and odd line ends hide, or turn the text around, or are orders to a terminal."""
+    if character in "\n\t" or unicodedata.category(character) not in _HIDDEN:
         return character
     return f"⟨U+{ord(character):04X}⟩"
 

@@ -62,10 +62,10 @@ def percent(probability: float) -> str:
 
 
 def choice_words(token: ReplyToken, alternative: Alternative) -> str:
-    """What taking an alternative does, such as "␣dog in place of ␣cat"."""
+    """What taking an alternative does, such as "“␣dog” in place of “␣cat”"."""
     if alternative.is_written:
-        return f"{alternative.piece.label} again, and on from there with other random numbers"
-    return f"{alternative.piece.label} in place of {token.piece.label}"
+        return f"“{alternative.piece.label}” again, and on from there with other random numbers"
+    return f"“{alternative.piece.label}” in place of “{token.piece.label}”"
 
 
 def place_words(token: ReplyToken, num_tokens: int) -> str:

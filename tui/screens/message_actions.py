@@ -7,7 +7,6 @@ from pathlib import Path
 from textual import on, work
 
 from paged_chat.app.chats import Message
-from paged_chat.app.errors import PagedChatError
 from paged_chat.app.porting.new_file import new_file
 
 from ..key_names import key_of
@@ -15,14 +14,11 @@ from ..messages import CodeCopied, MessageSelected, ReplyPicked
 from ..notices import with_notices
 from ..widgets.reply_group import ReplyGroup
 from .dialogs import ChoiceDialog, TextDialog
-from .service_screen import ServiceScreen
+from .service_screen import NothingToDo
+from .token_actions import TokenActions
 
 
-class NothingToDo(PagedChatError):
-    """An action where there is nothing that it could be about."""
-
-
-class MessageActions(ServiceScreen):
+class MessageActions(TokenActions):
     """The messages' part of the chat screen. An action is about the selected message, else about the last one."""
 
     @on(MessageSelected)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from paged_chat.app.chats import Chat, Message, MessageRole, MessageTree
+from paged_chat.app.errors import PagedChatError
 from paged_chat.app.service.chat_events import EngineStatus
 
 from ..key_names import key_of
@@ -18,6 +19,10 @@ from ..widgets.prompt import Prompt
 
 if TYPE_CHECKING:
     from paged_chat.app.service.chat_service import ChatService
+
+
+class NothingToDo(PagedChatError):
+    """An action where there is nothing that it could be about."""
 
 
 class ServiceScreen(Screen[None]):

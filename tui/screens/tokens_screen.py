@@ -1,0 +1,164 @@
+"""A reply token by token over the conversation: what else could have stood there, and what a branch costs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.style import Style
+from rich.text import Text
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Label, OptionList, Static
+from textual.widgets.option_list import Option
+
+from paged_chat.app.errors import PagedChatError
+from paged_chat.app.token_view.reply_tokens import Alternative, ReplyTokens
+from paged_chat.app.token_view.token_words import (
+    BRANCH,
+    NOT_KEPT,
+    PLAIN_TEXT,
+    WEIGHED,
+    WRITTEN,
+    Surety,
+    choice_words,
+    percent,
+    place_words,
+)
+
+from ..messages import TokenPointed
+from ..widgets.token_text import TokenText, look_style
+
+if TYPE_CHECKING:
+    from paged_chat.app.service.chat_service import ChatService
+
+PLAN_PAUSE_S = 0.15  # so long the cursor rests before the cost is asked for
+BAR_COLUMNS = 20
+HINT = f"arrows go from token to token · Enter to the list, and on it: {BRANCH.lower()} · Esc back"
+
+
+@dataclass(frozen=True, slots=True)
+class BranchChoice:
+    """Where a person branches, and what is to stand there."""
+
+    token_index: int
+    token_id: int
+
+
+class TokensScreen(ModalScreen[BranchChoice | None]):
+    """Gives the branch that was chosen; its cost is told before."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "back"),
+        Binding("enter", "to_list", "alternatives", show=False),
+    ]
+
+    def __init__(self, service: ChatService, chat_id: str, reply: ReplyTokens) -> None:
+        super().__init__(classes="dialog wide")
+        self._service, self._chat_id, self._reply = service, chat_id, reply
+        self._plans: dict[int, str] = {}  # in words, by the token's index
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="box"):
+            yield Label(PLAIN_TEXT, classes="hint", markup=False)
+            yield TokenText(self._reply)
+            yield Static(id="legend")
+            yield Label("", id="place", markup=False)
+            yield OptionList(markup=False)
+            yield Label("", id="cost", markup=False)
+            yield Label(HINT, classes="hint", markup=False)
+
+    def on_mount(self) -> None:
+        self._draw_legend()
+        self.query_one(TokenText).focus()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        if self.is_mounted:
+            self._draw_legend()
+
+    # What a person does
+
+    @on(TokenPointed)
+    def show_token(self, event: TokenPointed) -> None:
+        token = self._reply.tokens[event.index]
+        self.query_one("#place", Label).update(f"{place_words(token, len(self._reply.tokens))}. {WEIGHED}")
+        choices = self.query_one(OptionList)
+        choices.clear_options()
+        choices.add_options(Option(_line(alternative)) for alternative in token.alternatives)
+        choices.display = bool(token.alternatives)
+        if token.alternatives:
+            choices.highlighted = next((i for i, one in enumerate(token.alternatives) if not one.is_written), 0)
+        self._show_cost()
+        self._plan(token.index)
+
+    @on(OptionList.OptionHighlighted)
+    def show_choice(self) -> None:
+        self._show_cost()
+
+    def action_to_list(self) -> None:
+        choices = self.query_one(OptionList)
+        if choices.option_count:
+            choices.focus()
+
+    def action_back(self) -> None:
+        text = self.query_one(TokenText)
+        if text.has_focus:
+            self.dismiss(None)
+        else:
+            text.focus()
+
+    @on(OptionList.OptionSelected)
+    def branch(self, event: OptionList.OptionSelected) -> None:
+        token = self.query_one(TokenText).token
+        if token is not None:
+            alternative = token.alternatives[event.option_index]
+            self.dismiss(BranchChoice(token.index, alternative.piece.token_id))
+
+    # What it costs
+
+    @work(exclusive=True, group="plan", exit_on_error=False)
+    async def _plan(self, index: int) -> None:
+        if index in self._plans or not self._reply.tokens[index].alternatives:
+            return
+        await asyncio.sleep(PLAN_PAUSE_S)
+        try:
+            plan = await asyncio.wrap_future(self._service.plan_branch(self._chat_id, self._reply.message_id, index))
+            self._plans[index] = str(plan)
+        except PagedChatError as error:
+            self._plans[index] = str(error)
+        self._show_cost()
+
+    def _show_cost(self) -> None:
+        """The choice in words, and its cost once that is known."""
+        token, place = self.query_one(TokenText).token, self.query_one(OptionList).highlighted
+        words = ""
+        if token is not None and not self._reply.has_alternatives:
+            words = NOT_KEPT
+        elif token is not None and place is not None and place < len(token.alternatives):
+            words = choice_words(token, token.alternatives[place])
+            words += f": {self._plans[token.index]}" if token.index in self._plans else ""
+        self.query_one("#cost", Label).update(words)
+
+    def _draw_legend(self) -> None:
+        is_dark = self.app.current_theme.dark
+        legend = Text()
+        for surety in Surety:
+            legend.append("token", look_style(surety, is_dark=is_dark))
+            legend.append(f" {surety.look.words}   ")
+        self.query_one("#legend", Static).update(legend)
+        self.query_one("#legend", Static).display = self._reply.has_alternatives
+
+
+def _line(alternative: Alternative) -> Text:
+    line = Text(f"{percent(alternative.probability):>8}  ", no_wrap=True, overflow="ellipsis")
+    line.append("━" * max(1, round(alternative.probability * BAR_COLUMNS)), Style(dim=True))
+    line.append(" " * (BAR_COLUMNS + 1 - max(1, round(alternative.probability * BAR_COLUMNS))))
+    line.append(alternative.piece.label, Style(bold=True))
+    if alternative.is_written:
+        line.append(f"  {WRITTEN}", Style(dim=True))
+    return line
