@@ -160,6 +160,24 @@ def test_settings(snap):
     snap(story)
 
 
+def test_tokens(snap, desk, monkeypatch):
+    desk.fake.odds |= {"o": {"o": 0.5, "a": 0.25, "u": 0.125}, "e": {"a": 0.5, "e": 0.25}, "t": {"s": 0.75, "t": 0.125}}
+    monkeypatch.setattr("fake_engine.FakeModel.expected_ttft", lambda *_: None)
+
+    async def story(terminal):
+        await terminal.write("/alternatives 3")
+        await terminal.keys("enter")
+        await terminal.send("go", "The *first* of two.\n\n1. é, not much else to see for those who look at it")
+        await settle(terminal)
+        await terminal.keys("f6")
+        await terminal.until(lambda: terminal.app.screen is not terminal.screen)
+        await terminal.keys(*["right"] * 10, "enter")
+        await terminal.until(lambda: "computes" in str(terminal.app.screen.query_one("#cost").render()))
+        terminal.app.clear_notifications()
+
+    snap(story)
+
+
 def test_a_long_chat(snap, desk):
     chat = add_long_chat(desk.store, 60)
 

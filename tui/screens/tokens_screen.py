@@ -12,6 +12,7 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import Label, OptionList, Static
 from textual.widgets.option_list import Option
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 PLAN_PAUSE_S = 0.15  # so long the cursor rests before the cost is asked for
 BAR_COLUMNS = 20
-HINT = f"arrows go from token to token · Enter to the list, and on it: {BRANCH.lower()} · Esc back"
+ROOMY = 30  # lines from which there is room for a legend
+HINT = f"arrows: a token · Enter: its alternatives, then {BRANCH.lower()} · Esc: back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,11 @@ class TokensScreen(ModalScreen[BranchChoice | None]):
             yield Label(HINT, classes="hint", markup=False)
 
     def on_mount(self) -> None:
-        self._draw_legend()
         self.query_one(TokenText).focus()
+
+    def on_resize(self, event: Resize) -> None:
+        self.set_class(event.size.height < ROOMY, "low")
+        self._draw_legend()
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
@@ -86,7 +91,7 @@ class TokensScreen(ModalScreen[BranchChoice | None]):
     @on(TokenPointed)
     def show_token(self, event: TokenPointed) -> None:
         token = self._reply.tokens[event.index]
-        self.query_one("#place", Label).update(f"{place_words(token, len(self._reply.tokens))}. {WEIGHED}")
+        self.query_one("#place", Label).update(place_words(token, len(self._reply.tokens)))
         choices = self.query_one(OptionList)
         choices.clear_options()
         choices.add_options(Option(_line(alternative)) for alternative in token.alternatives)
@@ -150,8 +155,10 @@ class TokensScreen(ModalScreen[BranchChoice | None]):
         for surety in Surety:
             legend.append("token", look_style(surety, is_dark=is_dark))
             legend.append(f" {surety.look.words}   ")
-        self.query_one("#legend", Static).update(legend)
-        self.query_one("#legend", Static).display = self._reply.has_alternatives
+        legend.append(f"\n{WEIGHED}")
+        shown = self.query_one("#legend", Static)
+        shown.update(legend)
+        shown.display = self._reply.has_alternatives and self.size.height >= ROOMY
 
 
 def _line(alternative: Alternative) -> Text:
