@@ -25,6 +25,7 @@ class ReplyUpdate:
     num_generated_tokens: 0 while it waits for the model to load, for its turn, or for its prompt.
     tokens_per_s: after the first token; None before the second.
     cost: with the last update.
+    cost_so_far: from the moment when it is known what the prompt reuses; at the end the same as `cost`.
     plan: what the prompt reuses and leaves out, from the moment when that is known.
     miss: why the prompt found no more in the cache, as far as that is known.
     request_id: of the engine's request, shared by replies side by side: it names the reply in block events.
@@ -42,6 +43,7 @@ class ReplyUpdate:
     tokens_per_s: float | None = None
     finish_reason: FinishReason | None = None
     cost: ReplyCost | None = None
+    cost_so_far: ReplyCost | None = None
     plan: SendPlan | None = None
     miss: MissReason | None = None
     request_id: str | None = None

@@ -17,6 +17,7 @@ from ..attachments import Attachment, with_attachments
 from ..chats import Chat, Message, MessageTree, Turn
 from ..engine_query import Query
 from ..errors import EmptyMessage, EngineUnavailable, ReplyRunning
+from ..store.chat_copies import whole
 from ..store.store import Store
 from ..token_view.reply_tokens import ReplyTokens
 from ..transcript.miss_reason import MissReason
@@ -141,6 +142,21 @@ class ChatService(ChatLibrary):
         """
         find_whole(self.tree(chat_id), message_id)
         return super().fork(chat_id, message_id)
+
+    def keep_chat(self, chat_id: str) -> Chat:
+        """Stores a temporary chat, all its branches too: gives the stored one, which takes its place under another id.
+
+        Raises ReplyRunning while a reply of it is being written. One that is stored already stays as it is.
+        """
+        with self._sending:
+            chat = self.chat(chat_id)
+            if not chat.is_temporary:
+                return chat
+            if self._desk.running(chat_id):
+                raise ReplyRunning("a reply is being written in this chat: wait for its end, or stop it, then keep it")
+            [kept] = self.import_chats([whole(chat, self.tree(chat_id))], user=chat.user)
+            super().delete_chat(chat_id)
+            return kept
 
     # Replies
 

@@ -1,4 +1,4 @@
-"""What a reply took: from the engine's figures, summed where it was continued."""
+"""What a reply took: from the engine's figures, put together where it was continued."""
 
 from __future__ import annotations
 
@@ -19,11 +19,18 @@ def cost_of(stats: RequestStats, sample: int) -> ReplyCost:
     )
 
 
-def sum_of(before: ReplyCost, after: ReplyCost) -> ReplyCost:
-    """Of a reply and its continuation: the wait is that for its first token, the pace the newest."""
+def continued(before: ReplyCost, after: ReplyCost) -> ReplyCost:
+    """Of a reply and its continuation, as of one reply: the wait is that for its first token, the pace the newest.
+
+    The continuation's prompt is the reply's own with what was written of it, so it isn't counted once more. What of the
+    reply's prompt was found both times was reused; what had to be computed either time, because the pool didn't hold it
+    any more, was computed.
+    """
+    num_prompt = before.num_cached_tokens + before.num_computed_tokens
+    num_cached = min(before.num_cached_tokens, after.num_cached_tokens)
     return ReplyCost(
-        num_cached_tokens=before.num_cached_tokens + after.num_cached_tokens,
-        num_computed_tokens=before.num_computed_tokens + after.num_computed_tokens,
+        num_cached_tokens=num_cached,
+        num_computed_tokens=num_prompt - num_cached,
         num_generated_tokens=before.num_generated_tokens + after.num_generated_tokens,
         ttft_ms=before.ttft_ms if before.ttft_ms is not None else after.ttft_ms,
         tokens_per_s=after.tokens_per_s or before.tokens_per_s,

@@ -13,7 +13,7 @@ from paged_chat.engine.request import FinishReason, RequestStats, TokenDelta, To
 from ..chats import KeptLogprobs, Message, MessageStatus, ReplyCost
 from ..transcript.miss_reason import MissReason
 from .chat_events import ReplyUpdate
-from .reply_cost import cost_of, sum_of
+from .reply_cost import continued, cost_of
 from .resume_point import ResumePoint
 from .send_plan import SendPlan
 
@@ -203,6 +203,7 @@ class RunningReply:
                 tokens_per_s=self._tokens_per_s(),
                 finish_reason=self._finish_reason if is_settled else None,
                 cost=self._cost if is_settled else None,
+                cost_so_far=self._cost if self.has_ended else self._cost_so_far(),
                 plan=self._plan,
                 miss=self.miss,
                 request_id=self._request_id,
@@ -255,24 +256,31 @@ class RunningReply:
     def _total_cost(self, stats: RequestStats | None) -> ReplyCost | None:
         """What the engine says, or what was seen from here; with what was spent before it was continued."""
         if stats is not None:
-            cost = cost_of(stats, self.sample)
-        elif self._plan is not None and self._first_token_at is not None:
-            cost = self._cost_seen(self._plan)
-        else:
-            return self._draft.cost
-        return cost if self._draft.cost is None else sum_of(self._draft.cost, cost)
+            return self._with_before(cost_of(stats, self.sample))
+        return self._draft.cost if self._first_token_at is None else self._cost_so_far()
 
-    def _cost_seen(self, plan: SendPlan) -> ReplyCost:
+    def _cost_so_far(self) -> ReplyCost | None:
+        """As it is seen from here; None until it is known what its prompt reuses."""
+        plan = self._plan
+        if plan is None:
+            return self._draft.cost
         num_cached = plan.num_prompt_tokens if self.sample else plan.num_reused_tokens
-        assert self._first_token_at is not None
-        assert self._submitted_at is not None, "a token came before its request"
-        return ReplyCost(
-            num_cached_tokens=num_cached,
-            num_computed_tokens=plan.num_prompt_tokens - num_cached,
-            num_generated_tokens=len(self._token_ids) - self._num_before,
-            ttft_ms=(self._first_token_at - self._submitted_at) * 1e3,
-            tokens_per_s=self._tokens_per_s(),
+        ttft_ms = None
+        if self._first_token_at is not None:
+            assert self._submitted_at is not None, "a token came before its request"
+            ttft_ms = (self._first_token_at - self._submitted_at) * 1e3
+        return self._with_before(
+            ReplyCost(
+                num_cached_tokens=num_cached,
+                num_computed_tokens=plan.num_prompt_tokens - num_cached,
+                num_generated_tokens=len(self._token_ids) - self._num_before,
+                ttft_ms=ttft_ms,
+                tokens_per_s=self._tokens_per_s(),
+            )
         )
+
+    def _with_before(self, cost: ReplyCost) -> ReplyCost:
+        return cost if self._draft.cost is None else continued(self._draft.cost, cost)
 
     def _tokens_per_s(self) -> float | None:
         first, last = self._first_token_at, self._last_token_at

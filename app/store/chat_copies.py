@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from sqlite3 import Connection
 
-from ..chats import Message
+from ..chats import Chat, Message, MessageTree
 from ..imported_chat import ImportedChat, ImportedMessage
 from . import chat_table, message_table, miss_reasons, token_logprobs
 from .rows import now_to_db, time_from, time_to_db
@@ -49,6 +49,30 @@ def add(connection: Connection, imported: ImportedChat, user: str) -> str:
     if imported.active_leaf is not None:
         connection.execute("UPDATE chats SET active_leaf_id = ? WHERE id = ?", (ids[imported.active_leaf], chat_id))
     return chat_id
+
+
+def whole(chat: Chat, tree: MessageTree) -> ImportedChat:
+    """A chat with all its branches, for another store."""
+    messages = sorted(tree, key=lambda message: message.id)
+    places = {message.id: place for place, message in enumerate(messages)}
+
+    def place_of(message_id: int | None) -> int | None:
+        return None if message_id is None else places[message_id]
+
+    return ImportedChat(
+        title=chat.title,
+        has_own_title=chat.has_own_title,
+        is_pinned=chat.is_pinned,
+        is_archived=chat.is_archived,
+        tags=chat.tags,
+        system_prompt=chat.system_prompt,
+        model=chat.model,
+        sampling=chat.sampling,
+        messages=tuple(_below(place_of(message.parent_id), message) for message in messages),
+        active_leaf=place_of(chat.active_leaf_id),
+        created_at=chat.created_at,
+        updated_at=chat.updated_at,
+    )
 
 
 def fork(connection: Connection, chat_id: str, message_id: int) -> str:

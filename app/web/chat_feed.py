@@ -78,7 +78,7 @@ class ChatFeed:
             del self._streams[update.message_id]
         if update.message_id not in self._told:
             return None
-        strip = strip_view(update.cost)
+        strip = strip_view(update.cost_so_far)
         why = why_view(update.miss)
         return {
             "kind": "reply",
@@ -90,7 +90,7 @@ class ChatFeed:
             "status": update.status,
             "num_generated_tokens": update.num_generated_tokens,
             "tokens_per_s": update.tokens_per_s,
-            "cost": None if update.cost is None else asdict(update.cost),
+            "cost": None if update.cost_so_far is None else asdict(update.cost_so_far),
             "strip": None if strip is None else asdict(strip),
             "left_out_ids": None if update.plan is None else update.plan.left_out_ids,
             "why": None if why is None else asdict(why),

@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
@@ -29,6 +30,7 @@ NUM_HITS = 50
 
 router = APIRouter(prefix="/paged-chat")
 Answer = dict[str, Any]
+PlannedAction: TypeAlias = Literal["retry", "edit", "fork"]
 
 
 async def refuse(_: Request, error: Exception) -> JSONResponse:
@@ -72,6 +74,11 @@ def restore_chat(chat_id: str, service: ServiceOf, user: User, deleted: DeletedC
         raise ChatNotFound("there is no such chat to bring back")
     service.restore_chat(chat_id)
     return {}
+
+
+@router.post("/chats/{chat_id}/keep")
+def keep_chat(chat: OwnChat, service: ServiceOf) -> Answer:
+    return {"chat_id": service.keep_chat(chat.id).id}
 
 
 @router.get("/search")
@@ -139,21 +146,30 @@ def stop(chat: OwnChat, service: ServiceOf) -> Answer:
     return {"num_stopped": service.stop(chat.id)}
 
 
-# What sending would cost
+# What it would cost
+
+
+@router.get("/chats/{chat_id}/messages/{message_id}/plan")
+async def plan_for_message(message_id: int, of: PlannedAction, chat: OwnChat, service: ServiceOf) -> Answer:
+    """What trying a message again, sending it anew, or a chat that begins with it would reuse and compute."""
+    return await _answer(partial(_plan_for_message, message_id, of, chat, service))
 
 
 @router.post("/chats/{chat_id}/plan")
 async def plan(question: Question, chat: OwnChat, service: ServiceOf) -> Answer:
-    """What sending `text`, or putting it in the place of `message_id`, would reuse, compute and leave out.
+    """What sending `text`, or putting it in the place of `message_id`, would reuse, compute and leave out."""
+    return await _answer(partial(_plan, question, chat, service))
 
-    That it would be refused is an answer here, no error: nobody has sent anything.
-    """
+
+async def _answer(find_plan: Callable[[], Future[SendPlan]]) -> Answer:
+    """That it would be refused is an answer here, no error: nobody has sent anything."""
     try:
-        plan = await asyncio.wrap_future(await asyncio.to_thread(_plan, question, chat, service))
+        plan = await asyncio.wrap_future(await asyncio.to_thread(find_plan))
     except PagedChatError as error:
         return {"refusal": str(error)}
     return {
         "words": str(plan),
+        "num_reused_blocks": plan.num_reused_blocks,
         "num_prompt_tokens": plan.num_prompt_tokens,
         "window": plan.window,
         "left_out_ids": plan.left_out_ids,
@@ -165,6 +181,15 @@ def _plan(question: Question, chat: Chat, service: ChatService) -> Future[SendPl
     if question.message_id is not None:
         return service.plan_edit(chat.id, question.message_id, question.text, attachments=question.attached)
     return service.plan(chat.id, question.text, parent_id=question.parent_id, attachments=question.attached)
+
+
+def _plan_for_message(message_id: int, of: PlannedAction, chat: Chat, service: ChatService) -> Future[SendPlan]:
+    message = service.message(chat.id, message_id)
+    if of == "edit":
+        return service.plan_edit(chat.id, message_id, message.text)
+    if of == "fork" and message.role == "assistant":
+        return service.plan(chat.id, "", parent_id=message_id)
+    return service.plan_retry(chat.id, message_id)
 
 
 @router.post("/tokens")

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 
 from chat_page import BROWSER, FLAGS, free_port
 from paged_chat.app.api.accounts import Accounts
-from paged_chat.app.chats import Chat
+from paged_chat.app.chats import Chat, Message
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.app.store.store import Store
 from paged_chat.app.web.server import WebServer
@@ -44,16 +44,18 @@ class Desk:
         self.server = server
         self.params = SamplingParams(temperature=0.0, max_tokens=num_tokens, ignore_eos=True)
         self.chat: Chat = service.create_chat(sampling=self.params)
-        self.question = service.send(self.chat.id, QUESTION).user_message
+        question = service.send(self.chat.id, QUESTION).user_message
+        assert question is not None
+        self.question: Message = question
         self.wait()
 
     def bench(self) -> float:
         """The same prompt, given to the engine itself."""
         ended = threading.Event()
-        stats: list[RequestStats | None] = []
+        stats: list[RequestStats] = []
 
         def listen(delta: TokenDelta) -> None:
-            if delta.finish_reason is not None:
+            if delta.stats is not None:
                 stats.append(delta.stats)
                 ended.set()
 
@@ -67,7 +69,10 @@ class Desk:
     def reply(self) -> float:
         [reply] = self.service.retry(self.chat.id, self.question.id).replies
         self.wait()
-        return self.service.message(self.chat.id, reply.id).cost.tokens_per_s
+        cost = self.service.message(self.chat.id, reply.id).cost
+        assert cost is not None
+        assert cost.tokens_per_s is not None
+        return cost.tokens_per_s
 
     def wait(self) -> None:
         while self.service.running_chat_ids():

@@ -106,6 +106,20 @@ def test_a_damaged_file_is_refused_with_the_place(chat, faults, tmp_path):
     expect(chat.rows).to_have_count(0)
 
 
+def test_a_temporary_chat_can_be_kept(chat, engine, served):
+    chat.page.get_by_role("button", name=re.compile("^Temporary chat")).click()
+    engine.enqueue("an answer")
+    chat.ask("A secret")
+    before = chat.chat_id
+    chat.page.get_by_role("button", name="Keep this chat").click()
+    expect(chat.notice).to_contain_text("The chat is kept.")
+    expect(chat.page.locator(".temporary-mark")).to_be_hidden()
+    expect(chat.reply()).to_have_text("an answer")
+    assert chat.chat_id != before
+    assert [kept.id for kept in served.store.chats()] == [chat.chat_id]
+    expect(chat.rows).to_have_count(1)
+
+
 def test_a_temporary_chat_is_never_stored(chat, engine, served):
     chat.page.get_by_role("button", name=re.compile("^Temporary chat")).click()
     expect(chat.page.locator(".temporary-mark")).to_be_visible()

@@ -115,6 +115,28 @@ def test_after_each_turn_the_figures_the_strip_and_the_log_are_exact(chat, panel
     expect(panel.saved).to_have_text(re.compile(r"^saved [\d.]+ m?s and 0 MB$"))
 
 
+def test_the_strip_stands_with_the_prompt_and_grows_with_the_reply(chat, panel, engine):
+    engine.enqueue("a" * 60)
+    engine.hold()
+    chat.send("b" * 40)
+    reply = chat.replies.last
+    # 57 tokens of prompt, nothing of it found.
+    expect(reply.locator(".cost")).to_contain_text("0 reused · 57 computed · 0 tokens")
+    assert strip_of(reply) == [("computed", "3"), ("computed is-partial", "0.5")]
+    engine.let(21)
+    expect(reply.locator(".cost")).to_contain_text("57 computed · 21 tokens")
+    assert strip_of(reply) == [("computed", "4"), ("computed is-partial", "0.5")]
+    chat.page.keyboard.press("Escape")
+    chat.wait_for_end()
+    engine.go()
+    engine.enqueue("b" * 20)
+    chat.press(reply, "Continue")
+    chat.wait_for_end()
+    # What was written goes on in the same blocks: the prompt's 57 tokens, and 21 and 21 with the end token.
+    expect(reply.locator(".cost")).to_contain_text("0 reused · 57 computed · 42 tokens")
+    assert strip_of(reply) == [("computed", "6"), ("computed is-partial", "0.5")]
+
+
 def test_what_replies_share_is_shown_while_they_are_written(chat, panel, engine):
     chat.page.get_by_label("Replies", exact=True).select_option("2")
     engine.enqueue("a" * 20, "b" * 20)

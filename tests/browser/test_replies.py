@@ -128,6 +128,25 @@ def test_an_edit_says_what_it_costs_and_keeps_the_other_branch(chat, engine):
     expect(chat.reply()).to_have_text("about cats")
 
 
+def test_retry_edit_and_fork_say_what_they_cost_before_they_are_pressed(chat, engine):
+    engine.enqueue("about cats")
+    chat.ask("Tell me something about cats, in the style of an old book")
+    computes_one = re.compile(r"^reuses [1-9]\d* blocks, computes 1 token\b")
+    preview = chat.replies.locator(".preview")
+    chat.replies.hover()
+    chat.replies.get_by_role("button", name="Retry").hover()
+    expect(preview).to_have_text(computes_one)
+    chat.replies.get_by_role("button", name="Fork").focus()
+    expect(preview).to_have_text(re.compile(r"^what is said there next reuses [1-9]\d* blocks$"))
+    chat.field.hover()
+    chat.field.focus()
+    expect(preview).to_be_hidden()
+    chat.questions.hover()
+    chat.questions.get_by_role("button", name="Edit").hover()
+    expect(chat.questions.locator(".preview")).to_have_text(computes_one)
+    assert len(chat.page.locator(".message").all()) == 2, "nothing was begun"
+
+
 def test_a_fork_begins_a_chat_with_all_up_to_there(chat, engine):
     engine.enqueue("root")
     chat.ask("Begin")

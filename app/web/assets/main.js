@@ -25,12 +25,13 @@ class Page {
     this.sidebar = new Sidebar(this.root, {
       openChat: (id, messageId) => this.openChat(id, { messageId }),
       newChat: (options) => this.newChat(options),
+      keepChat: (id) => this.keepChat(id),
       tell: (request) => this.connection.tell(request),
       toggleTheme,
       showHelp: () => showKeys(this.root),
       close: () => this.root.classList.remove("shows-sidebar"),
     });
-    this.topBar = new TopBar(this.root, { openSettings: () => this.openSettings() });
+    this.topBar = new TopBar(this.root, { openSettings: () => this.openSettings(), keepChat: () => this.keepChat(this.chatId) });
     this.welcome = new Welcome((text) => this.composer.actions.send({ text, attachments: [], n: this.composer.numReplies }));
     this.conversation = new Conversation(this.messageActions());
     this.composer = new Composer({
@@ -149,6 +150,17 @@ class Page {
     return answer?.chat_id ?? null;
   }
 
+  /** A temporary chat becomes a stored one, under another address. */
+  async keepChat(id) {
+    const answer = await attempt(() => post(`chats/${id}/keep`));
+    if (!answer) return;
+    if (id === this.chatId) {
+      history.replaceState(null, "", `?chat=${answer.chat_id}`);
+      this.show(answer.chat_id);
+    }
+    notify("The chat is kept.");
+  }
+
   showEmptiness(isEmpty) {
     this.root.classList.toggle("is-empty", isEmpty);
   }
@@ -217,6 +229,7 @@ class Page {
       planBranch: (id, index) => act(id, "plan-branch", { token_index: index }),
       branch: (id, index, tokenId) => follow(act(id, "branch", { token_index: index, token_id: tokenId })),
       planEdit: (id, text, show) => this.planEdit(id, text, show),
+      plan: (id, action) => get(`chats/${this.chatId}/messages/${id}/plan?of=${action}`).catch(() => null),
     };
   }
 

@@ -2,6 +2,7 @@
 
 import { el, iconButton, setText, svg } from "./dom.js";
 import { costLine } from "./format.js";
+import { ActionPreview } from "./action_preview.js";
 import { drawStrip } from "./panel_strip.js";
 import { TokenView } from "./tokens.js";
 
@@ -9,7 +10,7 @@ const LONG_PX = 420; // a person's longer message is folded
 const COPIED_MS = 1500;
 
 export class MessageNode {
-  /** actions: what the buttons do, each with the message's id: pick, stop, retry, edit, continue, fork, delete, tokens. */
+  /** actions: what the buttons do, each with the message's id: pick, stop, retry, edit, continue, fork, delete, tokens. `plan` tells what one would cost. */
   constructor(view, actions) {
     this.actions = actions;
     this.blocks = []; // as they stand in the body
@@ -18,6 +19,7 @@ export class MessageNode {
     this.fault = el("p", { class: "fault", hidden: true });
     this.line = el("span", { class: "cost" });
     this.tools = el("div", { class: "tools" });
+    this.preview = new ActionPreview((action) => actions.plan(view.id, action));
     this.foot = el("div", { class: "foot" }, this.line, this.tools);
     this.element = el("article", { class: `message is-${view.role}`, "data-id": view.id, tabindex: "-1" }, this.body, this.fault, this.strip, this.foot);
     this.element.setAttribute("aria-label", view.role === "user" ? "You" : "Reply");
@@ -41,9 +43,12 @@ export class MessageNode {
     this.element.classList.toggle("is-live", this.isLive);
     this.element.setAttribute("aria-busy", this.isLive);
     this.showFault(view.error);
-    this.line.textContent = view.role === "assistant" ? costLine(view) : "";
-    drawStrip(this.strip, view.strip);
-    if (!(wasLive && this.isLive)) this.drawTools();
+    if (!(wasLive && this.isLive)) {
+      // While it is written both grow with the text.
+      this.line.textContent = view.role === "assistant" ? costLine(view) : "";
+      drawStrip(this.strip, view.strip);
+      this.drawTools();
+    }
     if (view.role === "user") this.foldIfLong();
   }
 
@@ -88,12 +93,13 @@ export class MessageNode {
         view.sibling_ids.length > 1 && this.siblingWalk(),
         isReply && view.can_continue && iconButton("play", "Continue this reply", act("continue")),
         this.isLive && iconButton("stop", "Stop this reply", act("stop")),
-        isReply && iconButton("retry", "Retry: another reply beside this one", act("retry")),
-        !isReply && iconButton("edit", "Edit: another message beside this one", () => this.beginEdit()),
+        isReply && this.preview.of("retry", iconButton("retry", "Retry: another reply beside this one", act("retry"))),
+        !isReply && this.preview.of("edit", iconButton("edit", "Edit: another message beside this one", () => this.beginEdit())),
         iconButton("copy", "Copy the message", (event) => this.copy(event.currentTarget)),
         isReply && !this.isLive && iconButton("tokens", "Tokens: how likely each was, and what else could stand there", () => this.toggleTokens()),
-        !this.isLive && iconButton("fork", "Fork: a new chat that begins with all up to here", act("fork")),
+        !this.isLive && this.preview.of("fork", iconButton("fork", "Fork: a new chat that begins with all up to here", act("fork"))),
         iconButton("delete", "Delete this message and what follows", act("delete")),
+        this.preview.element,
       ].filter(Boolean),
     );
   }

@@ -9,7 +9,7 @@ const SEARCH_PAUSE_MS = 180;
 const LIST_PAGE = 200;
 
 export class Sidebar {
-  /** actions: openChat(id, messageId), newChat({isTemporary}), tell(request), toggleTheme(), showHelp(), close(). */
+  /** actions: openChat(id, messageId), newChat({isTemporary}), keepChat(id), tell(request), toggleTheme(), showHelp(), close(). */
   constructor(root, actions) {
     this.root = root;
     this.actions = actions;
@@ -89,7 +89,8 @@ export class Sidebar {
   entries(chat) {
     const change = (changes) => attempt(() => post(`chats/${chat.id}`, changes));
     const common = [{ name: "Rename", run: () => askForLine(this.root, "Rename the chat", chat.title, (title) => change({ title })) }];
-    if (!chat.is_temporary) {
+    if (chat.is_temporary) common.push({ name: "Keep this chat", run: () => this.actions.keepChat(chat.id) });
+    else {
       common.push({ name: chat.is_pinned ? "Unpin" : "Pin", run: () => change({ is_pinned: !chat.is_pinned }) });
       common.push({ name: chat.is_archived ? "Take out of the archive" : "Archive", run: () => this.archive(chat) });
     }

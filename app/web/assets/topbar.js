@@ -8,18 +8,20 @@ import { loadingWords, shortModel } from "./engine.js";
 const PANEL = "paged-chat panel";
 
 export class TopBar {
-  constructor(root, { openSettings }) {
+  /** actions: openSettings(), keepChat(). */
+  constructor(root, { openSettings, keepChat }) {
     this.root = root;
     this.chat = null;
     this.title = el("button", { type: "button", class: "title", title: "Rename the chat", onclick: () => this.rename() });
     this.mark = el("span", { class: "temporary-mark", hidden: true }, "temporary");
+    this.keep = el("button", { type: "button", class: "button keep", hidden: true, onclick: keepChat, title: "Store this temporary chat" }, "Keep this chat");
     this.model = el("button", { type: "button", class: "model", onclick: openSettings, title: "Model and settings" });
     this.panelButton = iconButton("cache", "Show or hide the cache", () => this.togglePanel(), { "aria-controls": "cache-panel" });
     this.element = el(
       "header",
       { class: "topbar" },
       iconButton("menu", "Chats", () => this.toggleSidebar(), { class: "icon-button sidebar-toggle" }),
-      el("div", { class: "title-place" }, this.title, this.mark),
+      el("div", { class: "title-place" }, this.title, this.mark, this.keep),
       this.model,
       iconButton("settings", "Settings", openSettings),
       this.panelButton,
@@ -33,6 +35,7 @@ export class TopBar {
     this.title.textContent = chat?.title ?? "";
     this.title.hidden = !chat;
     this.mark.hidden = !chat?.is_temporary;
+    this.keep.hidden = !chat?.is_temporary;
   }
 
   showEngine(status) {

@@ -19,6 +19,7 @@ from paged_chat.app.errors import (
     ReplyRunning,
 )
 from paged_chat.app.service.chat_events import ChatChanged, ChatsChanged, EngineStatus
+from paged_chat.app.service.reply_cost import continued
 from paged_chat.app.store.store import Store
 from paged_chat.engine.errors import InvalidParameter, PromptTooLong
 from paged_chat.engine.prefill_speed import Work, num_attended
@@ -84,6 +85,42 @@ def test_a_reply_is_told_as_it_grows_and_stored_with_what_it_cost(desk, service)
     assert cost.tokens_per_s > 0
     assert update.cost == cost
     assert service.running(chat.id) == ()
+
+
+def test_what_a_reply_takes_is_known_before_its_first_token_and_grows_with_it(desk, service):
+    desk.fake.enqueue("Day one")
+    desk.fake.hold()
+    chat = service.create_chat()
+    service.send(chat.id, "Lisbon")
+    with service.watch(chat.id, until_idle=True) as watcher:
+        while (update := next_update(watcher)).cost_so_far is None:
+            pass
+        nothing_yet = ReplyCost(
+            num_cached_tokens=0, num_computed_tokens=23, num_generated_tokens=0, ttft_ms=None, tokens_per_s=None
+        )
+        assert (update.cost_so_far, update.cost) == (nothing_yet, None)
+        desk.fake.let(3)
+        while (update := next_update(watcher)).text == "":
+            pass
+        so_far = update.cost_so_far
+        assert (so_far.num_computed_tokens, so_far.num_generated_tokens, update.cost) == (23, 3, None)
+        assert so_far.ttft_ms > 0
+        desk.fake.go()
+        while not (update := next_update(watcher)).has_ended:
+            pass
+        assert update.cost_so_far == update.cost
+
+
+def test_a_continuation_that_found_less_is_told_as_computed():
+    before = ReplyCost(
+        num_cached_tokens=212, num_computed_tokens=31, num_generated_tokens=40, ttft_ms=48.0, tokens_per_s=118.0
+    )
+    after = ReplyCost(
+        num_cached_tokens=96, num_computed_tokens=187, num_generated_tokens=10, ttft_ms=300.0, tokens_per_s=120.0
+    )
+    assert continued(before, after) == ReplyCost(
+        num_cached_tokens=96, num_computed_tokens=147, num_generated_tokens=50, ttft_ms=48.0, tokens_per_s=120.0
+    )
 
 
 def test_the_next_turn_computes_only_what_is_new(desk, service):
@@ -409,9 +446,9 @@ def test_continue_goes_on_in_the_same_message_and_adds_its_cost(desk, service):
     assert (whole.text, whole.status, whole.finish_reason) == ("Day one is for walking", "done", "stop")
     first, second = desk.fake.models[0].submitted
     assert second[0] == [*first[0], *stopped.token_ids]
-    # The first part took 23 and 7 tokens; of the second's 30 all but one are there.
+    # The continuation found all of the prompt's 23 tokens and of the 7 that had been written: nothing is counted twice.
     cost = whole.cost
-    assert (cost.num_computed_tokens, cost.num_cached_tokens, cost.num_generated_tokens) == (23 + 1, 29, 7 + 16)
+    assert (cost.num_computed_tokens, cost.num_cached_tokens, cost.num_generated_tokens) == (23, 0, 7 + 16)
     assert cost.ttft_ms == stopped.cost.ttft_ms
     assert len(service.tree(chat.id)) == 2
 
@@ -737,6 +774,39 @@ def test_a_deleted_message_takes_its_running_reply_with_it_and_both_come_back(de
     assert [message.text for message in service.tree(chat.id)] == ["Lisbon", "Sunny", "Porto", "A long"]
     with pytest.raises(MessageNotFound):
         service.delete_message(chat.id, 999)
+
+
+def test_a_temporary_chat_is_kept_with_its_branches_and_still_found_in_the_cache(desk, service):
+    chat = service.create_chat(is_temporary=True, system_prompt="Be brief")
+    desk.fake.enqueue("Day one")
+    service.send(chat.id, "Lisbon")
+    desk.finish(chat)
+    desk.fake.enqueue("Day two")
+    service.retry(chat.id, service.chat(chat.id).active_leaf_id)
+    desk.finish(chat)
+    kept = service.keep_chat(chat.id)
+    assert (kept.title, kept.is_temporary, kept.system_prompt) == ("Lisbon", False, "Be brief")
+    assert [message.text for message in service.tree(kept.id)] == ["Lisbon", "Day one", "Day two"]
+    assert desk.texts(kept) == ["Lisbon", "Day two"]
+    assert [each.id for each in service.chats()] == [kept.id] == [each.id for each in desk.store.chats()]
+    with pytest.raises(ChatNotFound):
+        service.chat(chat.id)
+    [third] = desk.ask(kept, "And then?", "Day three")
+    last = service.tree(kept.id)[kept.active_leaf_id]
+    total = sum((last.cost.num_cached_tokens, last.cost.num_computed_tokens, len(last.token_ids)))
+    assert third.cost.num_cached_tokens == total - 1
+    assert service.keep_chat(kept.id).id == kept.id, "it is stored already"
+
+
+def test_a_temporary_chat_in_which_a_reply_is_written_is_kept_at_its_end(desk, service):
+    desk.fake.hold()
+    chat = service.create_chat(is_temporary=True)
+    service.send(chat.id, "Lisbon")
+    with pytest.raises(ReplyRunning, match="then keep it"):
+        service.keep_chat(chat.id)
+    desk.fake.go()
+    desk.finish(chat)
+    assert not service.keep_chat(chat.id).is_temporary
 
 
 def test_a_temporary_chat_answers_like_any_other_and_is_nowhere_on_the_disk(desk, service):
