@@ -1,8 +1,8 @@
 // One message: its text, which grows while a reply is written, and what can be done with it.
 
+import { ActionPreview } from "./action_preview.js";
 import { el, iconButton, setText, svg } from "./dom.js";
 import { costLine } from "./format.js";
-import { ActionPreview } from "./action_preview.js";
 import { drawStrip } from "./panel_strip.js";
 import { TokenView } from "./tokens.js";
 
