@@ -9,6 +9,7 @@ from .model.loader import LoadedModel
 from .model.model_runner import ModelRunner
 from .pool_size import choose_num_blocks
 from .request_check import ModelLimits
+from .speculation.speculator import Speculator
 from .text.tokenizer import Tokenizer
 
 
@@ -54,5 +55,6 @@ def build_core(
         max_num_batched_tokens=config.max_num_batched_tokens,
         block_bytes=kv_cache.block_bytes,
         tokenizer=tokenizer,
+        drafter=Speculator(config.max_draft_tokens) if config.speculation == "auto" else None,
         check_every_step=config.check_integrity,
     )

@@ -9,6 +9,7 @@ DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 WEIGHTS = ("auto", "dense", "int8", "int4")
 KERNELS = ("auto", "triton", "cpu", "reference")
+SPECULATION = ("auto", "off")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,10 @@ class EngineConfig:
     max_num_batched_tokens: most tokens that one step computes.
     max_model_len: longest prompt plus reply, in tokens; None takes the model's own window.
     prefix_caching: reuse KV blocks of equal prefixes.
+    speculation: "auto" guesses tokens ahead from what stands in the chat already and verifies them in one step, where
+        that is measured to pay; which tokens come doesn't depend on it. "off" never does.
+    max_draft_tokens: most tokens guessed ahead in one step. Up to 8 rows share one reading of packed weights; steps of
+        12 rows and more may be rounded otherwise than shorter ones.
     watermark: share of the pool kept free when a new sequence is admitted beside running ones.
     check_integrity: verify the pool's invariants after every step (slow; for tests and debugging).
 
@@ -47,6 +52,8 @@ class EngineConfig:
     max_num_batched_tokens: int = 2048
     max_model_len: int | None = None
     prefix_caching: bool = True
+    speculation: str = "auto"
+    max_draft_tokens: int = 7
     watermark: float = 0.01
     check_integrity: bool = False
 
@@ -59,10 +66,12 @@ class EngineConfig:
         _one_of("dtype", self.dtype, DTYPES)
         _one_of("weights", self.weights, WEIGHTS)
         _one_of("kernels", self.kernels, KERNELS)
+        _one_of("speculation", self.speculation, SPECULATION)
         _integer("block_size", self.block_size, 1, 256)
         _integer("num_blocks", self.num_blocks, 2, 2**31 - 1, optional=True)
         _integer("max_num_seqs", self.max_num_seqs, 1, 4096)
         _integer("max_num_batched_tokens", self.max_num_batched_tokens, 1, 2**20)
+        _integer("max_draft_tokens", self.max_draft_tokens, 1, 64)
         _integer("max_model_len", self.max_model_len, 2, 2**31 - 1, optional=True)
         if self.kv_memory is not None:
             share = isinstance(self.kv_memory, float)

@@ -27,6 +27,8 @@ from .running_request import RunningRequest
 from .sampler import likely_tokens, sample
 from .scheduler import ScheduledStep, Scheduler
 from .sequence import Sequence, SequenceStatus
+from .speculation.drafter import Drafter
+from .step_figures import StepFigures
 from .text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -54,10 +56,13 @@ class EngineCore:
         max_num_batched_tokens: int,
         block_bytes: int = 0,
         tokenizer: Tokenizer | None = None,
+        drafter: Drafter | None = None,
         check_every_step: bool = False,
     ) -> None:
         self.manager = manager
-        self.scheduler = Scheduler(manager, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
+        self.scheduler = Scheduler(
+            manager, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, drafter=drafter
+        )
         self.events: EventLog = manager.events
         self._runner = runner
         self._limits = limits
@@ -71,8 +76,7 @@ class EngineCore:
         self._requests: dict[str, RunningRequest] = {}
         self._ended: list[TokenDelta] = []  # ends that the next step reports
         self._num_requests = 0
-        self._prefill_tokens = 0
-        self._prefill_s = 0.0
+        self._figures = StepFigures()
         self._speed = PrefillSpeed()
 
     @property
@@ -223,8 +227,10 @@ class EngineCore:
             num_running=len(self.scheduler.running),
             num_waiting=len(self.scheduler.waiting),
             num_events=self.events.next_number,
-            prefill_tokens=self._prefill_tokens,
-            prefill_s=self._prefill_s,
+            prefill_tokens=self._figures.prefill_tokens,
+            prefill_s=self._figures.prefill_s,
+            drafted_tokens=self._figures.drafted_tokens,
+            accepted_tokens=self._figures.accepted_tokens,
         )
 
     def block(self, block_id: int, *, salt: str | None = None) -> BlockDetail:
@@ -243,6 +249,9 @@ class EngineCore:
         self.manager.check_integrity(self.scheduler.running)
         for sequence in self.scheduler.waiting:
             assert not sequence.block_table, f"{sequence.request_id} waits and holds blocks"
+        for sequence in self.scheduler.running:
+            most = self.manager.blocks_for(len(sequence.token_ids))
+            assert len(sequence.block_table) <= most, f"{sequence.request_id} holds blocks for tokens that it hasn't"
         live = {sequence for request in self._requests.values() for sequence in request.sequences}
         assert live == {*self.scheduler.running, *self.scheduler.waiting}, "the scheduler and the requests disagree"
 
@@ -252,27 +261,33 @@ class EngineCore:
         for sequence in step.num_tokens:
             self._times(sequence).mark_started(now)
         work = _work_of(step)
-        batch, samplers = build_batch(step.num_tokens, step.copies, self.manager.block_size)
+        self._figures.drafted_tokens += step.num_drafted
+        batch, samplers = build_batch(step.num_tokens, step.copies, self.manager.block_size, step.drafts)
         logits = self._runner.execute(batch)
-        self._count_prefill(step, time.perf_counter() - now)
+        self._figures.count_prefill(step.num_tokens.values(), time.perf_counter() - now)
         for sequence, num_tokens in step.num_tokens.items():
             sequence.num_computed_tokens += num_tokens
             self.manager.publish(sequence)
-        sequences, rows, searches = [], [], []
-        for row, sequence in enumerate(samplers):
+        sequences, rows, searches, draft_logits, row = [], [], [], {}, 0
+        for sequence in samplers:
+            first_row, row = row, row + 1 + len(step.drafts.get(sequence, ()))
             beams = self._requests[sequence.request_id].beams
             if beams is not None:
-                likely = likely_tokens(logits[row], sequence, beams.score_of(sequence), beams.num_looked_at)
+                likely = likely_tokens(logits[first_row], sequence, beams.score_of(sequence), beams.num_looked_at)
                 beams.take(sequence, likely)
                 if beams.is_ready:
                     searches.append(beams)
                 continue
             family = [sequence, *self._fork(sequence)]
             sequences += family
-            rows += [row] * len(family)
+            rows += [first_row] * len(family)
+            draft_logits[sequence] = logits[first_row + 1 : row]
         sampled = sample(logits, sequences, rows) if sequences else []
+        self._learn_cost(step, time.perf_counter() - now)
         for sequence, token in zip(sequences, sampled, strict=True):
             deltas.append(self._append(sequence, token.token_id, token.logprobs))
+        for sequence, draft in step.drafts.items():
+            self._verify(sequence, draft, draft_logits[sequence], deltas)
         for beams in searches:
             beams.advance(self.scheduler)
             deltas += self._end_beams(beams) if beams.is_over else []
@@ -292,13 +307,36 @@ class EngineCore:
         del self._requests[deltas[0].request_id]
         return deltas
 
-    def _count_prefill(self, step: ScheduledStep, step_s: float) -> None:
-        """Steps of single tokens are bound by reading the weights: they say nothing about what a prompt costs."""
-        num_decodes = sum(num_tokens == 1 for num_tokens in step.num_tokens.values())
-        num_tokens = sum(step.num_tokens.values())
-        if num_tokens - num_decodes > num_decodes:
-            self._prefill_tokens += num_tokens
-            self._prefill_s += step_s
+    def _verify(
+        self,
+        sequence: Sequence,
+        draft: ListOf[int],
+        logits: Tensor,  # [tokens of the draft, vocab], after each of them
+        deltas: list[TokenDelta],
+    ) -> None:
+        """Goes on for as long as the token drawn is the one that was guessed, and so computed already.
+
+        Each token is drawn as it would be without a draft: from its own logits, with the penalties of what was drawn
+        before it and the uniform number of its place. So a draft changes when a token comes, never which.
+        """
+        for guess, after in zip(draft, logits, strict=True):
+            if sequence.status is not SequenceStatus.RUNNING or sequence.token_ids[-1] != guess:
+                break
+            sequence.num_computed_tokens += 1
+            sequence.num_accepted_tokens += 1
+            self._figures.accepted_tokens += 1
+            self.manager.publish(sequence)
+            [token] = sample(after[None], [sequence], [0])
+            deltas.append(self._append(sequence, token.token_id, token.logprobs))
+        # What was computed for wrong guesses lies in slots that the next tokens overwrite, or in blocks given back.
+        if sequence.status is SequenceStatus.RUNNING:
+            self.manager.trim(sequence)
+
+    def _learn_cost(self, step: ScheduledStep, step_s: float) -> None:
+        """Only of steps in which each row is a token that decodes or was guessed."""
+        drafter, num_decodes = self.scheduler.drafter, len(step.num_tokens)
+        if drafter is not None and sum(step.num_tokens.values()) == num_decodes:
+            drafter.learn(num_decodes + step.num_drafted, step.num_drafted, step_s)
 
     def _fork(self, sequence: Sequence) -> list[Sequence]:
         """The replies that part from a sequence whose prompt is computed now."""
@@ -368,6 +406,6 @@ class EngineCore:
 
 def _work_of(step: ScheduledStep) -> Work:
     """Before the step is carried out."""
-    counts = step.num_tokens.items()
-    pairs = sum(num_attended(sequence.num_computed_tokens, num_tokens) for sequence, num_tokens in counts)
-    return Work(1, sum(step.num_tokens.values()), pairs)
+    counts = {sequence: count + len(step.drafts.get(sequence, ())) for sequence, count in step.num_tokens.items()}
+    pairs = sum(num_attended(sequence.num_computed_tokens, count) for sequence, count in counts.items())
+    return Work(1, sum(counts.values()), pairs)

@@ -10,6 +10,7 @@ class PoolSnapshot:
     hits, misses: prompt tokens reused and computed, each request counted once, at its admission.
     recomputed: tokens computed again after preemption; neither hit nor miss.
     prefill_tokens, prefill_s: what the steps computed that were mostly prompts, and the seconds they took.
+    drafted_tokens, accepted_tokens: guessed ahead and verified, and those of them that were right and saved a step.
     """
 
     num_blocks: int
@@ -33,6 +34,8 @@ class PoolSnapshot:
     prefill_tokens: int = 0
     prefill_s: float = 0.0
     frees: int = 0  # times that a block's last holder let it go
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     @property
     def hit_rate(self) -> float:

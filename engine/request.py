@@ -152,6 +152,8 @@ class RequestStats:
     ttft_ms: float  # from submit to its first token
     total_ms: float
     decode_tokens_per_s: float  # after the first token
+    num_drafted_tokens: int = 0  # guessed ahead and verified
+    num_accepted_tokens: int = 0  # of those, the ones that were right and saved a step
     block_use: BlockUse | None = None  # where several sequences share a prompt
     prefix: PrefixProbe | None = None
 

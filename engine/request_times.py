@@ -38,6 +38,8 @@ class RequestTimes:
             ttft_ms=(first - self.submitted) * 1e3,
             total_ms=(last - self.submitted) * 1e3,
             decode_tokens_per_s=num_after_first / (last - first) if num_after_first > 0 and last > first else 0.0,
+            num_drafted_tokens=sequence.num_drafted_tokens,
+            num_accepted_tokens=sequence.num_accepted_tokens,
             block_use=block_use,
             prefix=sequence.prefix,
         )

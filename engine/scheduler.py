@@ -6,22 +6,34 @@ from dataclasses import dataclass, field
 from .cache.block_manager import BlockManager
 from .events import EventKind
 from .sequence import Sequence, SequenceStatus
+from .speculation.drafter import Drafter
 
 MAX_STEPS_DEFERRED = 256
 
 
 @dataclass(slots=True)
 class ScheduledStep:
-    """What one step computes: for each sequence, the next `num_tokens` of its tokens."""
+    """What one step computes: for each sequence, the next `num_tokens` of its tokens, and the guesses behind them."""
 
     budget: int  # tokens that it may still take on
     num_tokens: dict[Sequence, int] = field(default_factory=dict)
+    drafts: dict[Sequence, list[int]] = field(default_factory=dict)  # each behind the last token of its sequence
     copies: tuple[tuple[int, int], ...] = ()  # (source block, destination block)
     has_preempted: bool = False
+
+    @property
+    def num_drafted(self) -> int:
+        """Guessed tokens in all."""
+        return sum(len(draft) for draft in self.drafts.values())
 
     def add(self, sequence: Sequence, num_tokens: int) -> None:
         self.num_tokens[sequence] = num_tokens
         self.budget -= num_tokens
+
+    def add_draft(self, sequence: Sequence, draft: list[int]) -> None:
+        self.drafts[sequence] = draft
+        self.budget -= len(draft)
+        sequence.num_drafted_tokens += len(draft)
 
     def drop(self, sequence: Sequence) -> None:
         self.budget += self.num_tokens.pop(sequence, 0)
@@ -35,7 +47,9 @@ class Scheduler:
     1. sequences that decode, least recently served first, each one token (an eighth of the budget stays for prompts);
     2. sequences in the middle of their prompt, oldest first, as much as the budget leaves;
     3. waiting ones in the order they came, as long as blocks, places and budget last. One whose next block another
-       sequence is computing right now steps aside for a bounded number of steps, so that it is computed once.
+       sequence is computing right now steps aside for a bounded number of steps, so that it is computed once;
+    4. in a step that only decodes, tokens guessed ahead, if a drafter is given: they take budget and blocks that nobody
+       else wants.
 
     When a running sequence can't get the block it needs, the newest running one gives up its own and waits, in its
     old place in line, to be recomputed. Idle ones also make room for who waits when nothing else goes on: they wait for
@@ -44,8 +58,16 @@ class Scheduler:
     Always: waiting is in order of arrival; the running ones' places never exceed max_num_seqs.
     """
 
-    def __init__(self, manager: BlockManager, *, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+    def __init__(
+        self,
+        manager: BlockManager,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        drafter: Drafter | None = None,
+    ) -> None:
         self.manager = manager
+        self.drafter = drafter
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # in order of arrival
         self._max_num_seqs = max_num_seqs
@@ -73,6 +95,7 @@ class Scheduler:
         for sequence in prefills:
             self._schedule_running(sequence, step)
         self._admit_waiting(step)
+        self._add_drafts(step)
         step.copies = self.manager.take_copies()
         for sequence in step.num_tokens:
             # A number for each, not one a step: else the older of two served together would always be first again.
@@ -155,3 +178,28 @@ class Scheduler:
 
     def _has_place(self, sequence: Sequence) -> bool:
         return sequence.num_places + sum(running.num_places for running in self.running) <= self._max_num_seqs
+
+    def _add_drafts(self, step: ScheduledStep) -> None:
+        """Guesses take part in a step that is short of nothing, and are cut to the blocks that are free."""
+        is_decoding = all(count == 1 == sequence.num_remaining_tokens for sequence, count in step.num_tokens.items())
+        if self.drafter is None or step.has_preempted or not is_decoding:
+            return
+        rooms = {sequence: _room(sequence) for sequence in step.num_tokens}
+        for sequence, draft in self.drafter.draft(rooms, step.budget).items():
+            while draft and not self.manager.grow(sequence, 1 + len(draft)):
+                draft.pop()
+            if draft:
+                step.add_draft(sequence, draft)
+
+
+def _room(sequence: Sequence) -> int:
+    """How many guessed tokens it has use for: a step gives one token more than it drafts.
+
+    A first token shouldn't wait for guesses to be verified; a beam's next token isn't drawn from its logits alone.
+    """
+    if not sequence.num_generated_tokens or sequence.params.is_beam_search:
+        return 0
+    end = sequence.max_len
+    if sequence.params.max_tokens is not None:
+        end = min(end, sequence.num_prompt_tokens + sequence.params.max_tokens)
+    return end - len(sequence.token_ids) - 1

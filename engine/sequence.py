@@ -8,6 +8,7 @@ from enum import Enum
 from .cache.block import Block, Root
 from .cache.prefix_probe import PrefixProbe
 from .request import SamplingParams
+from .speculation.token_guesser import TokenGuesser
 
 
 class SequenceStatus(Enum):
@@ -47,6 +48,9 @@ class Sequence:
     num_steps_deferred: int = 0  # steps that it waited for a block which another sequence computes
     last_served: int = -1  # grows with every turn that any sequence gets
     is_idle: bool = False  # nothing to compute: what comes next depends on other sequences
+    guesser: TokenGuesser | None = None  # made when guesses are first wanted
+    num_drafted_tokens: int = 0  # guessed ahead and verified
+    num_accepted_tokens: int = 0  # of those, the ones that were right and saved a step
 
     @property
     def order(self) -> tuple[int, int]:

@@ -69,6 +69,7 @@ TORCH_FREE = (
     "engine/request.py",
     "engine/scheduler.py",
     "engine/sequence.py",
+    "engine/speculation",
 )
 HOLDS_TENSORS = {"engine/cache/kv_cache.py", "engine/cache/tiers.py"}
 

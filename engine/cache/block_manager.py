@@ -188,6 +188,14 @@ class BlockManager:
         sequence.block_table += [self.pool.take() for _ in range(num_new)]
         return True
 
+    def trim(self, sequence: Sequence) -> None:
+        """Gives back the blocks behind its computed tokens, which guesses took that turned out wrong."""
+        num_needed = self.blocks_for(sequence.num_computed_tokens)
+        self.events.request_id = sequence.request_id
+        for block in reversed(sequence.block_table[num_needed:]):
+            self.pool.release(block)
+        del sequence.block_table[num_needed:]
+
     def publish(self, sequence: Sequence) -> None:
         """Publishes the blocks that the last step has filled."""
         if not self._prefix_caching:

@@ -1,13 +1,16 @@
 """The promise of `weights="int8"`, on the default model: a reply is the same to the bit however it is computed.
 
-Token ids, greedy and seeded, and log probabilities: alone, in a batch, cached, in chunks of a few tokens, preempted.
+Token ids, greedy and seeded, and log probabilities: alone, in a batch, cached, in chunks of a few tokens, preempted,
+with tokens guessed ahead and without.
 """
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from foretelling import ForetellingDrafter, from_replies
 from paged_chat.engine import Engine, EngineConfig, SamplingParams
 
 NUM_HISTORIES = 50
@@ -88,3 +91,17 @@ def test_replies_are_the_same_to_the_bit_however_they_are_computed(open_int8):
         assert engine.snapshot().evictions > 20
     assert num_preemptions >= 5
     assert preempted == alone
+
+
+def test_replies_are_the_same_to_the_bit_with_tokens_guessed_ahead(open_int8):
+    """Drafts of any length, of which any beginning is right, alone and beside others."""
+    prompts, each = histories()[:8], [replace(own, max_tokens=12) for own in params()[:8]]
+    with open_int8(speculation="off") as engine:
+        plain = [output.samples[0] for output in engine.generate(prompts, each)]
+        replies = {tuple(prompt): sample.token_ids for prompt, sample in zip(prompts, plain, strict=True)}
+        engine._core.scheduler.drafter = ForetellingDrafter(foretell=from_replies(replies))
+        drafted = [engine.generate([prompt], own)[0].samples[0] for prompt, own in zip(prompts, each, strict=True)]
+        drafted += [output.samples[0] for output in engine.generate(prompts[:3], each[:3])]
+        assert engine.snapshot().accepted_tokens > 40
+    said = [(sample.token_ids, sample.logprobs) for sample in plain]
+    assert [(sample.token_ids, sample.logprobs) for sample in drafted] == said + said[:3]

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from torch import Tensor
 
 from cache_driver import WorstHasher
+from foretelling import ForetellingDrafter
 from paged_chat.engine.batch import Batch
 from paged_chat.engine.cache.block_hash import BlockHasher
 from paged_chat.engine.request import SamplingParams
@@ -46,6 +47,11 @@ def params(draw: st.DrawFn) -> SamplingParams:
     )
 
 
+def drafters() -> st.SearchStrategy[ForetellingDrafter | None]:
+    """Nothing guessed ahead, or drafts of any length, of which any beginning is right."""
+    return st.none() | st.builds(ForetellingDrafter, seed=st.integers(0, 100))
+
+
 @settings(FEW, max_examples=100)
 @given(data=st.data(), asked=prompts(), hasher=st.sampled_from(HASHERS))
 def test_every_reply_is_the_one_the_model_gives_alone(data, asked, hasher):
@@ -59,6 +65,7 @@ def test_every_reply_is_the_one_the_model_gives_alone(data, asked, hasher):
         max_num_batched_tokens=data.draw(st.sampled_from((1, 3, 8, 64)), label="budget"),
         watermark_blocks=data.draw(st.integers(0, 2), label="watermark"),
         hasher=hasher,
+        drafter=data.draw(drafters()),
     )
     listener = Listener(core)
     submitted = {}
@@ -89,7 +96,9 @@ def test_every_reply_is_the_one_the_model_gives_alone(data, asked, hasher):
 @given(data=st.data(), asked=prompts())
 def test_stops_and_faults_end_their_own_requests_only(data, asked):
     runner = SlotRunner(2)
-    core = make_core(runner, num_blocks=24, block_size=2, max_num_seqs=4, max_num_batched_tokens=6)
+    core = make_core(
+        runner, num_blocks=24, block_size=2, max_num_seqs=4, max_num_batched_tokens=6, drafter=data.draw(drafters())
+    )
     listener = Listener(core)
     submitted = {}
     for prompt in asked:

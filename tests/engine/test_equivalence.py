@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from default_model_oracle import transformers_llama
+from foretelling import ForetellingDrafter, from_replies
 from paged_chat.engine import ChatMessage, Engine, SamplingParams
 from replies import ask, transformers_model, transformers_reply
 
@@ -89,6 +90,29 @@ def test_replies_over_random_chats_are_those_without_a_cache_and_transformers_ow
     snapshot = cached.snapshot()
     assert min(snapshot.hits, snapshot.evictions, snapshot.copies) > 20
     assert snapshot.hits + snapshot.misses == sum(len(prompt) for prompt in chats.prompts)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_replies_with_tokens_guessed_ahead_are_transformers_own(make_engine, tiny_model, family):
+    """Drafts of any length, of which any beginning is right."""
+    generator = random.Random(FAMILIES.index(family))
+    model = transformers_model(tiny_model(family))
+    prompts = [[generator.randrange(3, 320) for _ in range(length)] for length in (5, 16, 40)]
+    replies = {tuple(prompt): transformers_reply(model, prompt, 24) for prompt in prompts}
+    engine = make_engine(family)
+    engine._core.scheduler.drafter = ForetellingDrafter(foretell=from_replies(replies))
+    for prompt, output in zip(prompts, engine.generate(prompts, greedy(24)), strict=True):
+        assert output.samples[0].token_ids == replies[tuple(prompt)]
+    assert engine.snapshot().accepted_tokens > 10
+
+
+def test_a_long_reply_that_goes_round_in_circles_is_guessed_from_itself(make_engine, tiny_model):
+    prompt = list(range(10, 25))
+    reply = transformers_reply(transformers_model(tiny_model("qwen3")), prompt, 60)
+    engine = make_engine("qwen3")
+    [sample] = ask(engine, prompt, greedy(60)).samples
+    assert sample.token_ids == reply
+    assert sample.stats.num_accepted_tokens > 0
 
 
 @pytest.mark.parametrize("kernels", ["cpu", "reference"])

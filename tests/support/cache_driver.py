@@ -42,10 +42,11 @@ class SimulatedMemory:
     def slot(self, blocks: ListOf[Block], position: int) -> int:
         return blocks[position // self.block_size].block_id * self.block_size + position % self.block_size
 
-    def write(self, sequence: Sequence, salt: str, start: int, end: int) -> None:
-        for position in range(start, end):
-            slot = self.slot(sequence.block_table, position)
-            self.slots[slot] = (salt, tuple(sequence.token_ids[: position + 1]))
+    def write(self, sequence: Sequence, salt: str, start: int, end: int, guesses: ListOf[int] = ()) -> None:
+        """The tokens from start to end, and guesses behind the sequence's last one."""
+        tokens = (*sequence.token_ids, *guesses)
+        for position in [*range(start, end), *range(len(sequence.token_ids), len(tokens))]:
+            self.slots[self.slot(sequence.block_table, position)] = (salt, tokens[: position + 1])
 
     def spoil(self, sequence: Sequence, start: int, end: int) -> None:
         for position in range(start, end):
@@ -62,8 +63,8 @@ class WorstHasher(BlockHasher):
 class CacheDriver:
     """A manager, its simulated memory, and the sequences that hold blocks.
 
-    A step is opened by `admit` and `grow`, which say what it computes, and carried out by `execute`. After each
-    call everything that a sequence believes computed lies in its slots, with exactly its own history.
+    A step is opened by `admit`, `grow` and `draft`, which say what it computes, and carried out by `execute`. After
+    each call everything that a sequence believes computed lies in its slots, with exactly its own history.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class CacheDriver:
         self.running: list[Sequence] = []
         self.waiting: list[Sequence] = []
         self.planned: dict[Sequence, int] = {}
+        self.drafts: dict[Sequence, tuple[list[int], int]] = {}  # guesses, and how many of the first are right
         self._salts: dict[Sequence, str] = {}
         self._arrivals, self._samples = itertools.count(1), itertools.count(1)
 
@@ -135,8 +137,16 @@ class CacheDriver:
         self.planned[sequence] = count
         return True
 
+    def draft(self, sequence: Sequence, guesses: ListOf[int], num_right: int) -> bool:
+        """Adds guesses to a sequence that this step computes to its end; False where the pool has no block for them."""
+        if not self.manager.grow(sequence, sequence.num_remaining_tokens + len(guesses)):
+            return False
+        self.drafts[sequence] = (list(guesses), num_right)
+        return True
+
     def preempt(self, sequence: Sequence) -> None:
         self.planned.pop(sequence, None)
+        self.drafts.pop(sequence, None)
         self.running.remove(sequence)
         self.manager.free(sequence)
         sequence.status = SequenceStatus.WAITING
@@ -148,11 +158,19 @@ class CacheDriver:
         self.memory.copy_blocks(copies)
         for sequence, count in self.planned.items():
             start = sequence.num_computed_tokens
-            self.memory.write(sequence, self._salts[sequence], start, start + count)
+            guesses, _ = self.drafts.get(sequence, ([], 0))
+            self.memory.write(sequence, self._salts[sequence], start, start + count, guesses)
         for sequence, count in self.planned.items():
             sequence.num_computed_tokens += count
             self.manager.publish(sequence)
+        for sequence, (guesses, num_right) in self.drafts.items():
+            for token_id in guesses[:num_right]:
+                sequence.token_ids.append(token_id)
+                sequence.num_computed_tokens += 1
+                self.manager.publish(sequence)
+            self.manager.trim(sequence)
         self.planned.clear()
+        self.drafts.clear()
         return copies
 
     def execute_badly(self) -> None:
@@ -163,12 +181,14 @@ class CacheDriver:
                 self.memory.slots[destination * self.memory.block_size + offset] = GARBAGE
         for sequence, count in self.planned.items():
             start = sequence.num_computed_tokens
-            self.memory.spoil(sequence, start, start + count)
+            guesses, _ = self.drafts.get(sequence, ([], 0))
+            self.memory.spoil(sequence, start, start + count + len(guesses))
         for sequence in self.planned:
             self.running.remove(sequence)
             self.manager.free(sequence, keep_tail=False)
             sequence.status = SequenceStatus.FINISHED
         self.planned.clear()
+        self.drafts.clear()
 
     # Between steps
 
@@ -228,6 +248,8 @@ class CacheDriver:
         assert pool.blocks[0].ref_count == 0
         for sequence in self.running:
             self._check_slots(sequence)
+            most = self.manager.blocks_for(len(sequence.token_ids))
+            assert sequence in self.drafts or len(sequence.block_table) <= most, "blocks for tokens that it hasn't"
         for block in pool.blocks:
             if block.is_published:
                 self._check_published(block)

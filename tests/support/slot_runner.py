@@ -21,6 +21,7 @@ from paged_chat.engine.request import FinishReason, RequestStats, SamplingParams
 from paged_chat.engine.request_check import ModelLimits
 from paged_chat.engine.scheduler import ScheduledStep
 from paged_chat.engine.sequence import Sequence
+from paged_chat.engine.speculation.drafter import Drafter
 from paged_chat.engine.text.tokenizer import Tokenizer
 
 VOCAB_SIZE = 50
@@ -136,6 +137,7 @@ def make_core(
     tokenizer: Tokenizer | None = None,
     vocab_size: int = VOCAB_SIZE,
     event_capacity: int = 8192,
+    drafter: Drafter | None = None,
 ) -> EngineCore:
     """An engine core over a stand-in model, which checks its invariants after every step."""
     manager = BlockManager(
@@ -158,6 +160,7 @@ def make_core(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         tokenizer=tokenizer,
+        drafter=drafter,
         check_every_step=True,
     )
 

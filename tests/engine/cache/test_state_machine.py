@@ -171,11 +171,11 @@ class CacheMachine(RuleBasedStateMachine):
             for block in self.cache.manager.pool.blocks
         )
 
-    @precondition(lambda self: self.cache.planned)
+    @precondition(lambda self: self.cache.planned.keys() - self.cache.drafts.keys())
     @rule(data=st.data())
     def cut_a_chunk(self, data: st.DataObject) -> None:
         """The budget leaves less of a prompt than it has."""
-        sequence = self._pick(data, list(self.cache.planned))
+        sequence = self._pick(data, [planned for planned in self.cache.planned if planned not in self.cache.drafts])
         self.cache.planned[sequence] = data.draw(st.integers(1, self.cache.planned[sequence]), label="chunk")
 
     @precondition(lambda self: self._computable())
@@ -192,6 +192,27 @@ class CacheMachine(RuleBasedStateMachine):
                 return
             assert (table(sequence), self.cache.counts()) == before
             self.cache.preempt(max(self.cache.running, key=lambda other: other.order))
+
+    def _draftable(self) -> list[Sequence]:
+        """Those that this step computes to their end, without guesses so far."""
+        return [
+            sequence
+            for sequence, count in self.cache.planned.items()
+            if count == sequence.num_remaining_tokens and sequence not in self.cache.drafts
+        ]
+
+    @precondition(lambda self: self._draftable())
+    @rule(data=st.data(), guesses=st.lists(st.integers(0, 2), min_size=1, max_size=9))
+    def draft(self, data: st.DataObject, guesses: list[int]) -> None:
+        """Tokens are guessed ahead; the first of them, or none, turn out right."""
+        sequence = self._pick(data, self._draftable())
+        guesses = guesses[: self.cache.manager.max_tokens - len(sequence.token_ids)]
+        num_available = self.cache.manager.pool.num_available
+        num_right = data.draw(st.integers(0, len(guesses)), label="right")
+        if self.cache.draft(sequence, guesses, num_right):
+            self.histories = [*self.histories, [*sequence.token_ids, *guesses]][-12:]
+        else:
+            assert self.cache.manager.pool.num_available == num_available
 
     @precondition(lambda self: self.cache.running)
     @rule()

@@ -1,0 +1,1 @@
+"""Speculative decoding by prompt lookup: tokens that are guessed from the text itself, and verified in one step."""
