@@ -4,8 +4,10 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from chat_desk import ChatDesk
 from paged_chat.app.chats import Message
@@ -67,6 +69,12 @@ class Terminal:
         await self.write(text)
         await self.keys("enter")
         await self.until(lambda: len(self.screen.messages) > num_before and self.is_idle)
+
+    async def dialog(self) -> Screen[Any]:
+        """Waits for the dialog that was asked for."""
+        await self.until(lambda: self.app.screen is not self.screen)
+        await self.pilot.pause()
+        return self.app.screen
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Waits for what the screen will show in a moment."""

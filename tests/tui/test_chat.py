@@ -184,6 +184,18 @@ async def test_a_message_is_saved_to_a_file_that_is_not_there_yet(desk, tmp_path
         assert terminal.notices[-1] == f"{target} is there already: choose another name"
 
 
+async def test_saving_asks_for_a_name(desk, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with open_terminal(desk) as terminal:
+        await terminal.send("say hi", "**hi**")
+        await terminal.keys("ctrl+s")
+        question = await terminal.dialog()
+        question.query_one("Input").value = "hi.md"
+        await terminal.keys("enter")
+        await terminal.until(lambda: (tmp_path / "hi.md").exists())
+        assert (tmp_path / "hi.md").read_text() == "**hi**\n"
+
+
 async def test_a_fork_begins_with_the_path_up_to_the_selected_message(desk):
     async with open_terminal(desk) as terminal:
         await terminal.send("one", "first")

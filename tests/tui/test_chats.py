@@ -2,10 +2,9 @@
 
 import json
 
-from textual.widgets import Input, OptionList, TextArea
+from textual.widgets import Input, OptionList
 
 from paged_chat.tui.screens.search_screen import SearchScreen
-from paged_chat.tui.screens.settings_screen import SettingsScreen
 from paged_chat.tui.widgets.chat_list import ChatList
 from terminal import open_terminal
 
@@ -13,13 +12,6 @@ from terminal import open_terminal
 def listed(terminal):
     chats = terminal.screen.query_one(ChatList)
     return [str(option.prompt) for option in chats.options]
-
-
-async def dialog(terminal):
-    """Waits for the dialog that was asked for."""
-    await terminal.until(lambda: terminal.app.screen is not terminal.screen)
-    await terminal.pilot.pause()
-    return terminal.app.screen
 
 
 async def test_the_list_shows_chats_and_opens_them(desk):
@@ -47,11 +39,27 @@ async def test_a_temporary_chat_is_marked_and_never_stored(desk):
         assert desk.store.chats() == []
 
 
+async def test_a_temporary_chat_is_kept(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.keys("alt+n")
+        await terminal.send("secret", "hush")
+        assert desk.store.chats() == []
+        await terminal.write("/keep")
+        await terminal.keys("enter")
+        await terminal.until(lambda: listed(terminal) == ["▸ secret"])
+        assert terminal.texts == ["secret", "hush"]
+        [chat] = desk.store.chats()
+        assert terminal.screen.chat.id == chat.id
+        await terminal.write("/keep")
+        await terminal.keys("enter")
+        assert terminal.notices[-1] == "this chat is stored already"
+
+
 async def test_rename_pin_archive(desk):
     async with open_terminal(desk) as terminal:
         await terminal.send("apples")
         await terminal.keys("f2")
-        question = await dialog(terminal)
+        question = await terminal.dialog()
         question.query_one(Input).value = "Fruit"
         await terminal.keys("enter")
         await terminal.until(lambda: listed(terminal) == ["▸ Fruit"])
@@ -80,11 +88,11 @@ async def test_a_temporary_chat_is_deleted_only_after_asking(desk):
         await terminal.keys("alt+n")
         await terminal.send("secret")
         await terminal.screen.run_action("screen.delete_chat")
-        await dialog(terminal)
+        await terminal.dialog()
         await terminal.keys("n")
         assert terminal.texts[:1] == ["secret"]
         await terminal.screen.run_action("screen.delete_chat")
-        await dialog(terminal)
+        await terminal.dialog()
         await terminal.keys("y")
         await terminal.until(lambda: terminal.texts == [])
 
@@ -96,7 +104,7 @@ async def test_search_finds_a_message_on_another_branch_and_goes_there(desk):
         await terminal.keys("ctrl+r")
         await terminal.until(lambda: terminal.texts == ["apples", "green"] and terminal.is_idle)
         await terminal.keys("ctrl+n", "ctrl+f")
-        search = await dialog(terminal)
+        search = await terminal.dialog()
         assert isinstance(search, SearchScreen)
         search.query_one(Input).value = 'crim"'
         await terminal.pilot.pause()
@@ -122,34 +130,50 @@ async def test_export_writes_the_format_that_the_name_says(desk, tmp_path):
         assert terminal.notices[-1] == "fruit.doc: end the name with .md or .json"
 
 
-async def test_settings_are_kept_and_out_of_range_refused(desk):
+async def test_an_export_asks_for_a_name_where_none_is_given(desk, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     async with open_terminal(desk) as terminal:
-        await terminal.send("apples")
-        await terminal.keys("f3")
-        settings = await dialog(terminal)
-        assert isinstance(settings, SettingsScreen)
-        settings.query_one("#system", TextArea).load_text("Be brief.")
-        settings.query_one("#temperature", Input).value = "200"
-        await terminal.keys("ctrl+s")
-        assert terminal.notices[-1] == "temperature must be at least 0 and at most 100, not 200.0"
-        settings.query_one("#temperature", Input).value = "0.5"
-        settings.query_one("#max_tokens", Input).value = "64"
-        await terminal.keys("ctrl+s")
-        await terminal.until(lambda: terminal.screen.chat.system_prompt == "Be brief.")
-        assert (terminal.screen.chat.sampling.temperature, terminal.screen.chat.sampling.max_tokens) == (0.5, 64)
-
-
-async def test_the_system_prompt_and_presets_by_command(desk):
-    async with open_terminal(desk) as terminal:
-        for command in ("/system Be brief.", "/temp 0.9", "/save-preset warm", "/temp 0", "/preset warm"):
-            await terminal.write(command)
-            await terminal.keys("enter")
-        assert terminal.screen.open_service.chat(terminal.screen.chat.id).sampling.temperature == 0.9
-        await terminal.send("hello")
-        assert desk.fake.models[0].prompts()[0].startswith("<s>system:Be brief.</s>")
-        await terminal.write("/system -")
+        await terminal.send("Two apples, please!", "red")
+        await terminal.screen.run_action("screen.export_chat")
+        question = await terminal.dialog()
+        assert question.query_one(Input).value == "two-apples--please.md"
         await terminal.keys("enter")
-        await terminal.until(lambda: terminal.screen.chat.system_prompt is None)
+        await terminal.until(lambda: (tmp_path / "two-apples--please.md").exists())
+
+
+async def test_the_list_of_models_loads_the_one_that_is_chosen(desk, tmp_path):
+    async with open_terminal(desk) as terminal:
+        await terminal.keys("f4")
+        models = (await terminal.dialog()).query_one(OptionList)
+        names = [option.id for option in models.options]
+        assert names[models.highlighted] == "fake-1b"
+        await terminal.keys("up", "enter")
+        other = names[models.highlighted]
+        await terminal.until(lambda: terminal.screen.engine_status.model == other)
+        await terminal.until(lambda: desk.fake.models[-1].model_name == other)
+        await terminal.write("/model")
+        await terminal.keys("enter")
+        assert (await terminal.dialog()).query_one(OptionList).option_count == len(names) - 1
+        await terminal.keys("escape")
+        assert terminal.screen.engine_status.model == other
+
+
+async def test_colours_are_changed_by_name_or_from_a_list(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.write("/theme textual-light")
+        await terminal.keys("enter")
+        assert terminal.app.theme == "textual-light"
+        await terminal.write("/theme pitch-dark")
+        await terminal.keys("enter")
+        assert terminal.notices[-1] == "no theme is called pitch-dark: /theme lists them"
+        await terminal.write("/theme")
+        await terminal.keys("enter")
+        themes = (await terminal.dialog()).query_one(OptionList)
+        await terminal.until(lambda: themes.option_count == len(terminal.app.available_themes))
+        terminal.app.screen.query_one(Input).value = "nord"
+        await terminal.until(lambda: themes.option_count == 1)
+        await terminal.keys("enter")
+        await terminal.until(lambda: terminal.app.theme == "nord")
 
 
 async def test_another_model_is_loaded_after_asking_when_a_reply_runs(desk):
@@ -161,7 +185,7 @@ async def test_another_model_is_loaded_after_asking_when_a_reply_runs(desk):
         await terminal.until(lambda: len(terminal.texts) == 2)
         await terminal.write("/model other-1b")
         await terminal.keys("enter")
-        await dialog(terminal)
+        await terminal.dialog()
         await terminal.keys("y")
         await terminal.until(lambda: terminal.screen.engine_status.model == "other-1b")
         await terminal.until(lambda: terminal.path[1].status == "stopped")
@@ -186,7 +210,7 @@ async def test_the_palette_has_every_action_and_every_chat(desk):
     async with open_terminal(desk) as terminal:
         await terminal.send("apples", "red")
         await terminal.keys("ctrl+n", "ctrl+p")
-        await dialog(terminal)
+        await terminal.dialog()
         terminal.app.screen.query_one(Input).value = "apples"
         found = terminal.app.screen.query_one(OptionList)
         await terminal.until(lambda: found.option_count and "apples" in str(found.get_option_at_index(0).prompt))

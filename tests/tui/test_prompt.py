@@ -112,3 +112,12 @@ async def test_the_cost_of_sending_is_known_before(desk):
         await terminal.write("more")
         await terminal.until(lambda: "reuses 4 blocks, computes" in meter_of(terminal))
         assert meter_of(terminal).endswith("/ 4,096")
+
+
+async def test_where_no_editor_can_be_opened_it_is_a_notice_and_the_prompt_stays(desk):
+    """What an editor writes is tried in a real terminal."""
+    async with open_terminal(desk) as terminal:
+        await terminal.write("begun")
+        await terminal.keys("ctrl+g")
+        assert terminal.notices[-1] == "this terminal can't be lent to another program: write in the prompt"
+        assert terminal.prompt.text == "begun"

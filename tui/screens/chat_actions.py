@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from textual import on, work
 
@@ -21,14 +19,14 @@ from .message_actions import MessageActions
 from .model_list import model_choices
 from .prompt_actions import PromptActions
 from .search_screen import SearchScreen
-from .settings_screen import SettingsScreen
+from .setting_actions import SettingActions
 
 
 class NotPossible(PagedChatError):
     """An action that makes no sense now; the message says what would."""
 
 
-class ChatActions(MessageActions, PromptActions):
+class ChatActions(MessageActions, PromptActions, SettingActions):
     """The chats' part of the chat screen."""
 
     # Which chat
@@ -40,7 +38,7 @@ class ChatActions(MessageActions, PromptActions):
     async def action_new_temporary(self) -> None:
         await self.open_chat(None)
         self.is_new_temporary = True
-        self.notify("This chat is kept in memory only, until the program ends.")
+        self.notify("This chat is kept in memory only, until the program ends; /keep stores it.")
         self.show_title()
 
     @on(ChatChosen)
@@ -103,6 +101,15 @@ class ChatActions(MessageActions, PromptActions):
         self.open_service.update_chat(chat.id, is_archived=not chat.is_archived)
         self.notify("The chat is back in the list." if chat.is_archived else "Archived: search still finds the chat.")
 
+    @with_notices
+    async def action_keep_chat(self) -> None:
+        chat = self._needed_chat()
+        if not chat.is_temporary:
+            raise NotPossible("this chat is stored already")
+        kept = self.open_service.keep_chat(chat.id)
+        await self.open_chat(kept.id)
+        self.notify("This chat is stored now.")
+
     @work(exit_on_error=False)
     @with_notices
     async def action_delete_chat(self) -> None:
@@ -140,17 +147,7 @@ class ChatActions(MessageActions, PromptActions):
             writers[target.suffix]([(chat, self.open_service.tree(chat.id))], out)
         self.notify(f"Exported to {target.absolute()}", markup=False)
 
-    # Settings
-
-    @work(exit_on_error=False)
-    @with_notices
-    async def action_settings(self) -> None:
-        if self.service is None:
-            return
-        chat = self.ensure_chat()
-        changes = await self.app.push_screen_wait(SettingsScreen(self.service, chat))
-        if changes is not None:
-            self.service.update_chat(chat.id, system_prompt=changes.system_prompt, sampling=changes.sampling)
+    # The model
 
     @work(exit_on_error=False)
     @with_notices
@@ -169,14 +166,6 @@ class ChatActions(MessageActions, PromptActions):
         ):
             return
         self.open_service.switch_model(name, force=is_running)
-
-    @with_notices
-    def set_sampling(self, **changes: Any) -> None:
-        """Changes the chat's sampling parameters, each within the range that the engine allows."""
-        chat = self.ensure_chat()
-        self.open_service.update_chat(chat.id, sampling=replace(chat.sampling, **changes))
-        words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in changes.items())
-        self.notify(f"This chat: {words}", markup=False)
 
     # Commands
 
@@ -199,18 +188,21 @@ class ChatActions(MessageActions, PromptActions):
             case "search":
                 self.search(argument)
             case "system":
-                self._set_system_prompt(argument)
+                self.set_system_prompt(argument)
+            case "use-system":
+                self.use_system_prompt(argument)
+            case "save-system":
+                self.save_system_prompt(argument)
             case "model" if argument:
                 self.load_model_named(argument)
             case "model":
                 self.action_choose_model()
             case "preset":
-                await self._use_preset(argument)
+                self.use_preset(argument)
             case "save-preset":
-                if not argument:
-                    raise NotPossible("/save-preset needs a name behind it")
-                self.open_service.save_sampling_preset(argument, self.ensure_chat().sampling)
-                self.notify(f"Kept as {argument}: /preset {argument} brings it back", markup=False)
+                self.save_preset(argument)
+            case "forget":
+                self.forget_preset(argument)
             case "retry":
                 self.action_retry(int(slash_commands.setting_value("n", argument or "1") or 1))
             case "save" if argument:
@@ -238,24 +230,6 @@ class ChatActions(MessageActions, PromptActions):
     @with_notices
     async def load_model_named(self, name: str) -> None:
         await self._load_model(name)
-
-    def _set_system_prompt(self, text: str) -> None:
-        chat = self.ensure_chat()
-        if text:
-            self.open_service.update_chat(chat.id, system_prompt=None if text == "-" else text)
-            self.notify("System prompt taken away." if text == "-" else "This chat has a new system prompt.")
-        else:
-            self.notify(chat.system_prompt or "This chat has no system prompt of its own.", markup=False)
-
-    async def _use_preset(self, name: str) -> None:
-        presets = self.open_service.sampling_presets()
-        if not name:
-            self.notify(", ".join(presets) or "No presets yet: /save-preset NAME keeps this chat's settings")
-            return
-        if name not in presets:
-            raise NotPossible(f"no preset is called {name}: /preset lists them")
-        self.open_service.update_chat(self.ensure_chat().id, sampling=presets[name])
-        self.notify(f"This chat uses {name}", markup=False)
 
     def _needed_chat(self) -> Chat:
         if self.chat is None or self.service is None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Grid, VerticalScroll
@@ -12,14 +14,24 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, Select, TextArea
 
 from paged_chat.app.chats import Chat
+from paged_chat.app.errors import PagedChatError
 
 from ..notices import with_notices
 from ..slash_commands import COMMANDS, SettingName, setting_value
+from .dialogs import TextDialog
 
 if TYPE_CHECKING:
     from paged_chat.app.service.chat_service import ChatService
 
 SETTINGS: tuple[SettingName, ...] = get_args(SettingName)
+HINT = (
+    "Ctrl+S keeps, Ctrl+R sets all as in a new chat, Esc leaves as it was. "
+    "F2 keeps the system prompt under a name, F3 the settings."
+)
+
+
+class NothingToKeep(PagedChatError):
+    """An empty system prompt can't be kept under a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,8 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         Binding("escape", "dismiss(None)", "back"),
         Binding("ctrl+s", "keep", "keep", priority=True),
         Binding("ctrl+r", "reset", "as a new chat", priority=True),
+        Binding("f2", "save_prompt", "keep the system prompt", priority=True),
+        Binding("f3", "save_preset", "keep the settings", priority=True),
     ]
 
     def __init__(self, service: ChatService, chat: Chat) -> None:
@@ -49,17 +63,15 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         with VerticalScroll(classes="box"):
             yield Label("System prompt")
             yield TextArea(self._chat.system_prompt or "", id="system", tab_behavior="focus")
-            if self._prompts:
-                yield Select([(name, name) for name in self._prompts], prompt="take a kept one", id="prompts")
+            yield _choice("prompts", "take a kept one", self._prompts)
             yield Label("How replies are drawn")
             with Grid(id="settings"):
                 for name in SETTINGS:
                     yield Label(name.replace("_", " "))
                     yield Input(_shown(getattr(self._chat.sampling, name)), id=name, compact=True)
                     yield Label(_title(name), classes="hint", markup=False)
-            if self._presets:
-                yield Select([(name, name) for name in self._presets], prompt="take a preset", id="presets")
-            yield Label("Ctrl+S keeps, Ctrl+R sets all as in a new chat, Esc leaves as it was", classes="hint")
+            yield _choice("presets", "take kept ones", self._presets)
+            yield Label(HINT, classes="hint", markup=False)
 
     def on_select_changed(self, event: Select.Changed) -> None:
         if not isinstance(event.value, str):
@@ -78,15 +90,61 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
 
     @with_notices
     def action_keep(self) -> None:
+        self.dismiss(ChatSettings(self._system_prompt or None, self._sampling()))
+
+    # Kept under a name
+
+    @work(exit_on_error=False)
+    @with_notices
+    async def action_save_prompt(self) -> None:
+        text = self._system_prompt
+        if not text:
+            raise NothingToKeep("there is no system prompt yet that could be kept: write one")
+        if name := await self._ask_name("Keep the system prompt as"):
+            self._service.save_system_prompt(name, text)
+            self._prompts = self._service.system_prompts()
+            self._offer("prompts", self._prompts)
+
+    @work(exit_on_error=False)
+    @with_notices
+    async def action_save_preset(self) -> None:
+        sampling = self._sampling()
+        if name := await self._ask_name("Keep the settings as"):
+            self._service.save_sampling_preset(name, sampling)
+            self._presets = self._service.sampling_presets()
+            self._offer("presets", self._presets)
+
+    async def _ask_name(self, question: str) -> str:
+        return ((await self.app.push_screen_wait(TextDialog(question))) or "").strip()
+
+    def _offer(self, choice_id: str, names: Iterable[str]) -> None:
+        choice = self.query_one(f"#{choice_id}", Select)
+        choice.set_options((name, name) for name in names)
+        choice.display = True
+
+    # Inside
+
+    @property
+    def _system_prompt(self) -> str:
+        return self.query_one("#system", TextArea).text.strip()
+
+    def _sampling(self) -> Any:
+        """The chat's SamplingParams with what stands in the fields; raises for what is no number or out of range."""
         changes: dict[str, Any] = {}
         for name in SETTINGS:
             changes[name] = setting_value(name, self.query_one(f"#{name}", Input).value.strip())
-        system_prompt = self.query_one("#system", TextArea).text.strip() or None
-        self.dismiss(ChatSettings(system_prompt, replace(self._chat.sampling, **changes)))
+        return replace(self._chat.sampling, **changes)
 
     def _show(self, sampling: Any) -> None:
         for name in SETTINGS:
             self.query_one(f"#{name}", Input).value = _shown(getattr(sampling, name))
+
+
+def _choice(choice_id: str, words: str, names: Iterable[str]) -> Select[str]:
+    """One of what is kept; not shown while nothing is."""
+    choice = Select([(name, name) for name in names], prompt=words, id=choice_id)
+    choice.display = bool(list(names))
+    return choice
 
 
 def _shown(value: float | int | None) -> str:

@@ -1,0 +1,102 @@
+"""System prompts and settings in the terminal: chosen, refused, reset, kept under a name."""
+
+from textual.widgets import Input, Select, TextArea
+
+from paged_chat.tui.screens.settings_screen import SettingsScreen
+from terminal import open_terminal
+
+
+async def run(terminal, *commands):
+    for command in commands:
+        await terminal.write(command)
+        await terminal.keys("enter")
+
+
+async def open_settings(terminal):
+    await terminal.keys("f3")
+    settings = await terminal.dialog()
+    assert isinstance(settings, SettingsScreen)
+    return settings
+
+
+async def test_settings_are_kept_and_out_of_range_refused(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.send("apples")
+        settings = await open_settings(terminal)
+        settings.query_one("#system", TextArea).load_text("Be brief.")
+        settings.query_one("#temperature", Input).value = "200"
+        await terminal.keys("ctrl+s")
+        assert terminal.notices[-1] == "temperature must be at least 0 and at most 100, not 200.0"
+        settings.query_one("#temperature", Input).value = "0.5"
+        settings.query_one("#max_tokens", Input).value = "64"
+        await terminal.keys("ctrl+s")
+        await terminal.until(lambda: terminal.screen.chat.system_prompt == "Be brief.")
+        assert (terminal.screen.chat.sampling.temperature, terminal.screen.chat.sampling.max_tokens) == (0.5, 64)
+
+
+async def test_the_system_prompt_and_presets_by_command(desk):
+    async with open_terminal(desk) as terminal:
+        await run(terminal, "/system Be brief.", "/temp 0.9", "/save-preset warm", "/temp 0", "/preset warm")
+        assert terminal.screen.open_service.chat(terminal.screen.chat.id).sampling.temperature == 0.9
+        await terminal.send("hello")
+        assert desk.fake.models[0].prompts()[0].startswith("<s>system:Be brief.</s>")
+        await run(terminal, "/system -")
+        await terminal.until(lambda: terminal.screen.chat.system_prompt is None)
+
+
+async def test_reset_sets_all_as_in_a_new_chat(desk):
+    async with open_terminal(desk) as terminal:
+        await run(terminal, "/system Be brief.", "/temp 0.9", "/n 3")
+        settings = await open_settings(terminal)
+        await terminal.keys("ctrl+r")
+        assert settings.query_one("#temperature", Input).value == "0.0"
+        await terminal.keys("ctrl+s")
+        await terminal.until(lambda: terminal.screen.chat.system_prompt is None)
+        assert terminal.screen.chat.sampling == desk.service.default_sampling
+
+
+async def test_esc_leaves_settings_as_they_were(desk):
+    async with open_terminal(desk) as terminal:
+        await run(terminal, "/temp 0.9")
+        settings = await open_settings(terminal)
+        settings.query_one("#temperature", Input).value = "0.1"
+        await terminal.keys("escape")
+        await terminal.until(lambda: terminal.app.screen is terminal.screen)
+        assert desk.service.chat(terminal.screen.chat.id).sampling.temperature == 0.9
+
+
+async def test_a_system_prompt_is_kept_and_used_in_another_chat(desk):
+    async with open_terminal(desk) as terminal:
+        await run(terminal, "/use-system")
+        assert terminal.notices[-1].startswith("No system prompts are kept yet")
+        await run(terminal, "/save-system brief")
+        assert terminal.notices[-1].startswith("this chat has no system prompt of its own")
+        await run(terminal, "/system Be brief.", "/save-system brief", "/new", "/use-system brief")
+        await terminal.until(lambda: terminal.screen.chat is not None)
+        assert desk.service.chat(terminal.screen.chat.id).system_prompt == "Be brief."
+        await run(terminal, "/forget brief")
+        assert desk.service.system_prompts() == {}
+        await run(terminal, "/use-system brief")
+        assert terminal.notices[-1] == "no system prompt is called brief: /use-system lists them"
+
+
+async def test_the_dialog_keeps_a_system_prompt_and_settings_under_names(desk):
+    async with open_terminal(desk) as terminal:
+        settings = await open_settings(terminal)
+        await terminal.keys("f2")
+        assert terminal.notices[-1].startswith("there is no system prompt yet")
+        settings.query_one("#system", TextArea).load_text("Be brief.")
+        settings.query_one("#temperature", Input).value = "0.5"
+        for key, name in (("f2", "brief"), ("f3", "half")):
+            await terminal.keys(key)
+            await terminal.until(lambda: terminal.app.screen is not settings)
+            terminal.app.screen.query_one(Input).value = name
+            await terminal.keys("enter")
+            await terminal.until(lambda: terminal.app.screen is settings)
+        assert desk.service.system_prompts() == {"brief": "Be brief."}
+        assert desk.service.sampling_presets()["half"].temperature == 0.5
+        await terminal.keys("ctrl+r")
+        settings.query_one("#prompts", Select).value = "brief"
+        settings.query_one("#presets", Select).value = "half"
+        await terminal.until(lambda: settings.query_one("#system", TextArea).text == "Be brief.")
+        await terminal.until(lambda: settings.query_one("#temperature", Input).value == "0.5")
