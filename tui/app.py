@@ -16,12 +16,14 @@ from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.dom import DOMNode
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from paged_chat.app.errors import PagedChatError
 
 from .keymap import read_keymap, sample_keymap
 from .notices import show_error
+from .plain_text import plain
 from .screens.chat_screen import ChatScreen
 
 if TYPE_CHECKING:
@@ -84,6 +86,18 @@ class PagedChatTui(App[None]):
         """The terminal is gone, or the machine goes down: what replies have so far is kept, nothing is drawn."""
         self.close_chats()
         os._exit(128 + number)
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """Always plain text, for there are titles and names of files in it."""
+        super().notify(plain(message), title=title, severity=severity, timeout=timeout, markup=False)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         yield SystemCommand("Theme", "Change the colours", self.search_themes)

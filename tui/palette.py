@@ -10,6 +10,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from paged_chat.app.chats import Chat
 
 from .actions import ACTIONS, Action
+from .plain_text import plain
 
 if TYPE_CHECKING:
     from .app import PagedChatTui
@@ -54,8 +55,9 @@ class ChatProvider(Provider):
             return
         matcher = self.matcher(query)
         for chat in service.chats(archived=None):
-            if (score := matcher.match(chat.title)) > 0:
-                yield Hit(score, matcher.highlight(chat.title), self._opener(chat), help="opens this chat")
+            title = plain(chat.title)
+            if (score := matcher.match(title)) > 0:
+                yield Hit(score, matcher.highlight(title), self._opener(chat), help="opens this chat")
 
     def _opener(self, chat: Chat) -> Callable[[], Awaitable[None]]:
         screen = cast("ChatScreen", self.screen)

@@ -16,6 +16,7 @@ from textual.widgets.option_list import Option
 from paged_chat.app.errors import PagedChatError
 
 from ..notices import show_error
+from ..plain_text import PICTURES, plain
 
 if TYPE_CHECKING:
     from paged_chat.app.service.chat_service import ChatService
@@ -83,8 +84,8 @@ class SearchScreen(ModalScreen["SearchHit | None"]):
 def _line(hit: SearchHit) -> Text:
     line = Text(no_wrap=True, overflow="ellipsis")
     if hit.message_id is not None:
-        line.append(f"{hit.chat.title}: ", Style(dim=True))
-    snippet = Text(hit.snippet)
+        line.append(f"{plain(hit.chat.title)}: ", Style(dim=True))
+    snippet = Text(hit.snippet.translate(PICTURES))
     for start, end in hit.highlights:
         snippet.stylize(FOUND, start, end)
     return line + snippet

@@ -11,6 +11,7 @@ from textual.widgets.option_list import Option
 from paged_chat.app.chats import Chat
 
 from ..messages import ChatChosen
+from ..plain_text import plain
 
 
 class ChatList(OptionList):
@@ -55,4 +56,4 @@ def _words(chat: Chat, is_open: bool, is_running: bool) -> str:
         marks.append("temporary")
     if chat.is_archived:
         marks.append("archived")
-    return f"{'▸' if is_open else ' '} {chat.title}" + (f"  ({', '.join(marks)})" if marks else "")
+    return f"{'▸' if is_open else ' '} {plain(chat.title)}" + (f"  ({', '.join(marks)})" if marks else "")

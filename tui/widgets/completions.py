@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from ..plain_text import plain
+
 
 class Completions(OptionList, can_focus=False):
     """Shown only while there is something to choose."""
@@ -22,7 +24,7 @@ class Completions(OptionList, can_focus=False):
         """Each choice is the word, and a line that says what it is."""
         self.clear_options()
         width = max((len(word) for word, _ in choices), default=0)
-        self.add_options(Option(f"{word.ljust(width)}  {words}".rstrip(), id=word) for word, words in choices)
+        self.add_options(Option(f"{plain(word).ljust(width)}  {words}".rstrip(), id=word) for word, words in choices)
         self.display = bool(choices)
         if choices:
             self.highlighted = 0

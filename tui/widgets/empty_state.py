@@ -24,9 +24,7 @@ class EmptyState(Vertical):
     """What this is, three prompts to begin with, and how far the model has come."""
 
     def compose(self) -> ComposeResult:
-        yield Static(
-            "Chat with a model on this machine. What it has read once is never computed again.", classes="what"
-        )
+        yield Static(WHAT, classes="what")
         yield OptionList(*(Option(text) for text in SUGGESTIONS), markup=False)
         yield Static("", classes="engine", markup=False)
 

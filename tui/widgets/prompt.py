@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from rich.text import Text
 from textual import events
 from textual.widgets import TextArea
 
 from ..key_names import keys_of
 from ..messages import PromptChanged, PromptSent, expand
+from ..plain_text import PICTURES
 from .completions import Completions
 
 # A paste longer than this stands in the prompt as one word, and is put in its place when the message is sent.
@@ -118,6 +120,11 @@ class Prompt(TextArea):
         self._place = place
         self.write(self._unsent if place == len(self._history) else self._history[place])
         return True
+
+    def get_line(self, line_index: int) -> Text:
+        line = super().get_line(line_index)
+        line.plain = line.plain.translate(PICTURES)
+        return line
 
     # What comes in
 

@@ -12,6 +12,7 @@ from paged_chat.app.service.chat_events import ReplyUpdate
 from paged_chat.app.service.reply_cost import cost_words
 
 from ..key_names import key_of
+from ..plain_text import plain
 from .engine_words import short_name
 
 QUIET = "dim"
@@ -55,7 +56,7 @@ class ReplyFoot(Widget):
         self.refresh(layout=self.display)
 
     def _lines_at(self, width: int) -> list[Content]:
-        words = Content(" · ".join(self._words()))
+        words = Content(plain(" · ".join(self._words())))
         return [line for line in (self._strip_line(width), *words.wrap(max(1, width))) if line]
 
     @property

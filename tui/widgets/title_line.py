@@ -9,6 +9,7 @@ from textual.widgets import Static
 
 from paged_chat.app.service.chat_events import EngineStatus
 
+from ..plain_text import plain
 from .engine_words import engine_words
 
 
@@ -25,7 +26,7 @@ class TitleLine(Static):
 
     def show(self, title: str, status: EngineStatus | None, sampling: Any) -> None:
         """sampling: the chat's SamplingParams, or None before there are any."""
-        self._title = title
+        self._title = plain(title)
         words = [engine_words(status)]
         if sampling is not None:
             words.append(f"temp {sampling.temperature:g}")

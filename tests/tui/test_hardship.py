@@ -1,0 +1,109 @@
+"""What goes wrong around a terminal: sizes that change, floods of text, bytes that it would obey, a locked database."""
+
+import contextlib
+import sqlite3
+
+from textual import events
+from textual.widgets import OptionList
+
+from chat_desk import ChatDesk
+from fake_engine import FakeEngine
+from paged_chat.app.store import database
+from paged_chat.tui.widgets.chat_list import ChatList
+from paged_chat.tui.widgets.reply_text import ReplyText
+from paged_chat.tui.widgets.title_line import TitleLine
+from terminal import open_terminal
+
+SIZES = [(60, 20), (140, 45), (80, 24), (200, 60), (61, 20), (120, 40)]
+MIXED = "**世界** 👩‍👩‍👧 שלום עולם\n\n| ключ | 値 |\n|---|--:|\n| é | 🙂 |\n\n```python\nname = '世界'\n```\n" * 5
+
+
+def drawn(widget):
+    """The lines of a widget as they are on the screen."""
+    return [widget.render_line(y).text for y in range(widget.size.height)]
+
+
+async def test_the_terminal_changes_its_size_while_a_reply_grows(desk):
+    desk.fake.hold()
+    desk.fake.enqueue(MIXED)
+    async with open_terminal(desk) as terminal:
+        await terminal.write("go")
+        await terminal.keys("enter")
+        await terminal.until(lambda: len(terminal.texts) == 2)
+        for width, height in SIZES:
+            length = len(terminal.texts[1])
+            desk.fake.let(40)
+            await terminal.until(lambda length=length: len(terminal.texts[1]) > length)
+            await terminal.pilot.resize_terminal(width, height)
+            await terminal.pilot.pause()
+            reply = terminal.conversation.views[1].query_one(ReplyText)
+            assert all(reply.render_line(y).cell_length == reply.size.width for y in range(reply.size.height))
+        desk.fake.go()
+        await terminal.until(lambda: terminal.is_idle and terminal.texts[1] == MIXED)
+        assert terminal.conversation.is_at_end
+
+
+async def test_a_paste_of_a_megabyte_is_one_word_and_arrives_whole(desk):
+    pasted = "".join(f"line {i} of a very long log\n" for i in range(37_000))
+    async with open_terminal(desk) as terminal:
+        terminal.app.post_message(events.Paste(pasted))
+        await terminal.until(lambda: terminal.prompt.text == "[pasted 1: 37,001 lines]")
+        await terminal.keys("enter")
+        await terminal.until(lambda: any("window" in notice for notice in terminal.notices))
+        assert terminal.prompt.expanded(terminal.prompt.text) == pasted
+        assert desk.store.chats() == []
+
+
+async def test_a_reply_of_ten_thousand_lines_of_code_is_shown_and_copied(desk):
+    code = "\n".join(f"x = {i}" for i in range(10_000))
+    chat = desk.service.create_chat()
+    desk.ask(chat, "code", "short")
+    with contextlib.closing(sqlite3.connect(desk.path)) as db, db:
+        db.execute("UPDATE messages SET text = ? WHERE role = 'assistant'", (f"```python\n{code}\n```",))
+    async with open_terminal(desk) as terminal:
+        await terminal.screen.open_chat(chat.id)
+        await terminal.until(lambda: terminal.conversation.max_scroll_y > 9_000)
+        reply = terminal.conversation.views[1].query_one(ReplyText)
+        assert drawn(reply)[-1].strip() == "x = 9999"
+        await terminal.keys("alt+y")
+        await terminal.until(lambda: terminal.app.clipboard == code)
+
+
+async def test_nothing_of_a_message_is_obeyed_by_the_terminal(desk):
+    text = "\x1b]0;owned\x07\x1b[2J\x9b31mred"
+    async with open_terminal(desk) as terminal:
+        await terminal.send(text, f"```\n{text}\n```\n{text}")
+        await terminal.write(text)
+        widgets = [terminal.prompt, *terminal.conversation.views[1].query(ReplyText)]
+        widgets += [terminal.conversation.views[0]._body, terminal.screen.query_one(TitleLine)]
+        widgets += [terminal.screen.query_one(ChatList)]
+        for widget in widgets:
+            shown = "".join(drawn(widget))
+            assert "␛]0;owned" in shown
+            assert not {"\x1b", "\x07", "\x9b"} & set(shown), widget
+        await terminal.keys("ctrl+f")
+        search = await terminal.dialog()
+        search.query_one("Input").value = "owned"
+        found = search.query_one(OptionList)
+        await terminal.until(lambda: found.option_count)
+        assert "\x1b" not in "".join(drawn(found))
+
+
+async def test_what_can_not_be_stored_now_stays_in_the_prompt(tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.1)
+    desk = ChatDesk(tmp_path / "chats.db", FakeEngine())
+    try:
+        async with open_terminal(desk) as terminal:
+            await terminal.send("before", "fine")
+            with contextlib.closing(sqlite3.connect(desk.path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                await terminal.write("while it is locked")
+                await terminal.keys("enter")
+                await terminal.until(lambda: "another program has been writing" in "".join(terminal.notices))
+                assert terminal.prompt.text == "while it is locked"
+                assert terminal.texts == ["before", "fine"]
+                other.execute("ROLLBACK")
+            await terminal.keys("enter")
+            await terminal.until(lambda: terminal.texts[2:3] == ["while it is locked"] and terminal.is_idle)
+    finally:
+        desk.close()
