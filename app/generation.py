@@ -10,7 +10,15 @@ from typing import Protocol
 
 from paged_chat.engine import PrefixProbe
 from paged_chat.engine.errors import StepFailed
-from paged_chat.engine.request import BeamPreview, BlockUse, FinishReason, RequestStats, SamplingParams, TokenDelta
+from paged_chat.engine.request import (
+    BeamPreview,
+    BlockUse,
+    FinishReason,
+    RequestStats,
+    SamplingParams,
+    TokenDelta,
+    TokenLogprobs,
+)
 
 
 class StepEngine(Protocol):
@@ -29,6 +37,7 @@ class Reply:
     index: int
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)  # of each token, where they were asked for
     finish_reason: FinishReason | None = None
     stats: RequestStats | None = None
     score: float | None = None  # of beam search
@@ -88,6 +97,7 @@ def run_request(
                 reply = replies[delta.sample]
                 reply.text += delta.text
                 reply.token_ids += delta.token_ids
+                reply.logprobs += delta.logprobs
                 reply.finish_reason, reply.stats = delta.finish_reason, delta.stats
                 reply.score = delta.score
                 if first_token is None and delta.token_ids:

@@ -15,7 +15,8 @@ from paged_chat.engine.config import DEFAULT_MODEL, EngineConfig
 from paged_chat.engine.request import EarlyStopping, SamplingParams, TokenDelta
 
 from ..cache_view.sharing import sharing_of_request
-from ..generation import Answer, StopFlag, run_request, stop_on_interrupt
+from ..generation import Answer, Reply, StopFlag, run_request, stop_on_interrupt
+from ..token_view.token_piece import legible
 from ..transcript.miss_reason import why_missed
 from .engine_options import (
     DeviceOption,
@@ -94,6 +95,10 @@ def ask(
         list[str] | None, typer.Option(metavar="TEXT", help="Ends the reply before TEXT; may be repeated.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each prompt.")] = False,
+    logprobs: Annotated[
+        int | None,
+        typer.Option(metavar="K", help="With --json: how likely each token was, and its K likeliest alternatives."),
+    ] = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     weights: WeightsOption = "auto",
@@ -117,6 +122,7 @@ def ask(
             n=n,
             seed=seed,
             stop=tuple(stop or ()),
+            logprobs=logprobs,
         )
     )
     config = from_options(
@@ -124,6 +130,8 @@ def ask(
             model=model, device=device, dtype=dtype, weights=weights, kernels=kernels, num_blocks=num_blocks
         )
     )
+    if logprobs is not None and not as_json:
+        raise typer.BadParameter("--logprobs needs --json: only there is a place for them")
     given = _given_prompts(prompts or [])
     with open_engine(config) as engine:
         asker = Asker(engine, params, system, as_json=as_json)
@@ -210,6 +218,7 @@ class Asker:
                     "token_ids": reply.token_ids,
                     "finish_reason": reply.finish_reason,
                     **({} if reply.score is None else {"score": reply.score}),
+                    **({} if self._params.logprobs is None else {"logprobs": self._logprobs_of(reply)}),
                 }
                 for reply in answer.replies
             ],
@@ -225,6 +234,23 @@ class Asker:
             },
             "miss": None if miss is None else miss.as_dict(),
         }
+
+    def _logprobs_of(self, reply: Reply) -> list[dict[str, object]]:
+        """One for each token, with its text; "top" holds [id, text, log probability], likeliest first."""
+        text = {
+            token_id: legible(self._engine.token_bytes(token_id))
+            for one in reply.logprobs
+            for token_id in [one.token_id, *(token_id for token_id, _ in one.top)]
+        }
+        return [
+            {
+                "token_id": one.token_id,
+                "text": text[one.token_id],
+                "logprob": one.logprob,
+                "top": [[token_id, text[token_id], logprob] for token_id, logprob in one.top],
+            }
+            for one in reply.logprobs
+        ]
 
     def _show_figures(self, answer: Answer, stopped: StopFlag) -> None:
         """One line under the reply, for people only."""

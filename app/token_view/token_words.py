@@ -47,7 +47,8 @@ def surety_of(token: ReplyToken) -> Surety | None:
     """None where nothing is known of a token."""
     if token.probability is None:
         return None
-    return next(surety for surety in Surety if token.probability >= surety.look.least)
+    shown = round(token.probability, 3)  # what is kept is rounded too: "50 %" is as likely as 50 %
+    return next(surety for surety in Surety if shown >= surety.look.least)
 
 
 def percent(probability: float) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from paged_chat.engine.config import EngineConfig
-from paged_chat.engine.request import BeamPreview, FinishReason, RequestStats, SamplingParams, TokenDelta
+from paged_chat.engine.request import BeamPreview, FinishReason, RequestStats, SamplingParams, TokenDelta, TokenLogprobs
 
 
 @dataclass
@@ -54,6 +54,9 @@ class ScriptedEngine:
 
     def warm_up(self) -> None:
         pass
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return f"w{token_id}".encode()
 
     def encode_chat(self, messages: Sequence[object]) -> list[int]:
         self.chats.append([(m.role, m.content) for m in messages])  # type: ignore[attr-defined]
@@ -134,6 +137,17 @@ class ScriptedEngine:
             token_ids,
             text,
             finish_reason=finish_reason,
+            logprobs=self._logprobs(running, token_ids),
             stats=stats if finish_reason else None,
             error=running.error if finish_reason == "error" else None,
+        )
+
+    def _logprobs(self, running: _Running, token_ids: Sequence[int]) -> tuple[TokenLogprobs, ...]:
+        """Each token at -0.5, the ids after it at -1.5, -2.5 and so on; as many as were asked for."""
+        num_top = self.submitted[int(running.request_id.removeprefix("request-")) - 1][1].logprobs
+        if num_top is None:
+            return ()
+        return tuple(
+            TokenLogprobs(token_id, -0.5, tuple((token_id + i, -0.5 - i) for i in range(num_top)))
+            for token_id in token_ids
         )

@@ -53,6 +53,25 @@ def test_the_options_of_beam_search_reach_the_engine(run_cli, scripted):
     assert (params.beam_width, params.n, params.length_penalty, params.early_stopping) == (3, 2, 0.5, "never")
 
 
+def test_logprobs_are_one_more_key_of_each_sample(run_cli, scripted):
+    scripted.enqueue("a b", "c")
+    [line] = run_cli("ask", "-n", "2", "--json", "--logprobs", "2", "hello").out.splitlines()
+    first, second = json.loads(line)["samples"]
+    assert first["token_ids"] == [100, 101]
+    assert first["logprobs"] == [
+        {"token_id": 100, "text": "w100", "logprob": -0.5, "top": [[100, "w100", -0.5], [101, "w101", -1.5]]},
+        {"token_id": 101, "text": "w101", "logprob": -0.5, "top": [[101, "w101", -0.5], [102, "w102", -1.5]]},
+    ]
+    assert [one["token_id"] for one in second["logprobs"]] == [100]
+
+
+def test_logprobs_are_there_only_if_they_are_wanted_and_have_a_place(run_cli, scripted):
+    scripted.enqueue("a")
+    assert "logprobs" not in json.loads(run_cli("ask", "--json", "hello").out)["samples"][0]
+    refused = run_cli("ask", "--logprobs", "2", "hello")
+    assert (refused.code, "--logprobs needs --json" in refused.err) == (2, True)
+
+
 @pytest.mark.parametrize(("choice", "value"), [("true", True), ("false", False), ("never", "never")])
 def test_early_stopping_has_three_values(run_cli, scripted, choice, value):
     run_cli("ask", "hello", "--beam-width", "2", "--early-stopping", choice)
