@@ -172,3 +172,28 @@ def test_c3_a_killed_reply_goes_on_as_if_nothing_had_happened(default_model, tmp
         service.continue_reply(chat.id, draft.id)
         [continued] = answers(service, chat, [draft])
         assert continued.token_ids[:150] == whole.token_ids
+
+
+@pytest.mark.default_model
+def test_a_branch_reuses_all_before_it_and_says_what_it_would_have_said(service):
+    sampling = SamplingParams(temperature=0.0, max_tokens=24, logprobs=3)
+    chat = service.create_chat(sampling=sampling, user="branches")
+    [reply] = ask(service, chat, "Name a large city in France.")
+    prompt = reply.cost.num_cached_tokens + reply.cost.num_computed_tokens
+    shown = service.token_alternatives(chat.id, reply.id).result(LOAD_PATIENCE_S)
+    assert "".join(token.piece.text for token in shown.tokens).startswith(reply.text)
+    assert all(token.alternatives[0].is_written for token in shown.tokens), "greedy takes the likeliest"
+    place = 5
+    second = shown.tokens[place].alternatives[1]
+    plan = service.plan_branch(chat.id, reply.id, place).result(LOAD_PATIENCE_S)
+    assert (plan.num_reused_tokens, plan.num_computed_tokens) == (prompt + place, 1)
+    draft = service.branch_at_token(chat.id, reply.id, place, second.piece.token_id)
+    [branch] = answers(service, chat, [draft])
+    assert branch.token_ids[: place + 1] == (*reply.token_ids[:place], second.piece.token_id)
+    assert (branch.cost.num_cached_tokens, branch.cost.num_computed_tokens) == (prompt + place, 1)
+    branched = service.token_alternatives(chat.id, branch.id).result(LOAD_PATIENCE_S)
+    assert branched.tokens[place].probability == pytest.approx(second.probability, rel=0.01)
+    # Taking the first one again leads back to what was said.
+    back = service.branch_at_token(chat.id, branch.id, place, reply.token_ids[place])
+    [again] = answers(service, chat, [back])
+    assert (again.token_ids, again.text, again.finish_reason) == (reply.token_ids, reply.text, reply.finish_reason)
