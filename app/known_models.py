@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paged_chat.engine.model.catalog import ListedModel as KnownModel
+from paged_chat.engine.model.catalog import is_same_model
 from paged_chat.engine.model.catalog import list_models as known_models
 
-__all__ = ["KnownModel", "known_models"]
+__all__ = ["KnownModel", "is_same_model", "known_models"]

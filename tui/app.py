@@ -21,18 +21,22 @@ from textual.screen import Screen
 
 from paged_chat.app.errors import PagedChatError
 
+from .engine_choice import CHOICES, EngineChoice
 from .keymap import read_keymap, sample_keymap
 from .notices import show_error
 from .plain_text import plain
 from .screens.chat_screen import ChatScreen
+from .screens.dialogs import ChoiceDialog
 
 if TYPE_CHECKING:
+    from paged_chat.app.api.running_server import RunningServer
     from paged_chat.app.service.chat_service import ChatService
 
 ERROR_FILE = "tui-error.log"
 
-# Opens the store and begins to load the model; may take its time, for it is called on a thread of its own.
-OpenChats = Callable[[], "AbstractContextManager[ChatService]"]
+# Opens the store and begins to load the model, or to use a server's; entering it may take its time, for that is done on
+# a thread of its own.
+OpenChats = Callable[["RunningServer | None"], "AbstractContextManager[ChatService]"]
 
 
 class PagedChatTui(App[None]):
@@ -42,8 +46,9 @@ class PagedChatTui(App[None]):
     CSS_PATH: ClassVar[str] = "paged_chat.tcss"
     PAUSE_GC_ON_SCROLL = True
 
-    def __init__(self, open_chats: OpenChats, keymap_path: Path) -> None:
+    def __init__(self, open_chats: OpenChats, keymap_path: Path, engine_choice: EngineChoice) -> None:
         super().__init__()
+        self.engine_choice = engine_choice
         self._open_chats = open_chats
         self._chats: AbstractContextManager[ChatService] | None = None
         self.keymap_path = keymap_path
@@ -58,16 +63,20 @@ class PagedChatTui(App[None]):
         # The first frame is on the terminal before anything else takes the processor: importing torch does for seconds.
         self.call_after_refresh(self._open)
 
-    @work(thread=True, exit_on_error=False)
-    def _open(self) -> None:
-        chats = self._open_chats()
+    @work(exit_on_error=False)
+    async def _open(self) -> None:
+        """Everything slow on another thread; between that, the person may be asked whose engine is to answer."""
         try:
-            service = chats.__enter__()
+            question = await asyncio.to_thread(self.engine_choice.look)
+            if question is not None:
+                self.engine_choice.answer(await self.push_screen_wait(ChoiceDialog(question.words, CHOICES)))
+            chats = self._open_chats(self.engine_choice.server)
+            service = await asyncio.to_thread(chats.__enter__)
         except PagedChatError as error:
-            self.call_from_thread(show_error, self, error)
+            show_error(self, error)
             return
         self._chats = chats
-        self.call_from_thread(self.chat_screen.attach, service)
+        self.chat_screen.attach(service)
 
     @property
     def chat_screen(self) -> ChatScreen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -20,11 +20,14 @@ from paged_chat.app.commands.engine_options import (
 )
 
 if TYPE_CHECKING:
+    from paged_chat.app.api.running_server import RunningServer
     from paged_chat.app.service.chat_service import ChatService
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 KEYMAP_FILE = "keymap.toml"
+CHOICE_FILE = "tui-engine.txt"
+MODES = ("auto", "own", "shared")
 
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,20 +38,34 @@ def tui(
     weights: WeightsOption = "auto",
     kernels: KernelsOption = "auto",
     num_blocks: NumBlocksOption = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="WHICH",
+            help="own loads a model here, shared uses that of a running paged-chat web or serve, auto asks.",
+        ),
+    ] = "auto",
 ) -> None:
     """Chat in the terminal: chats, streaming replies, and the cache beside them."""
     config = config_from(model, device, dtype, weights, kernels, num_blocks)
 
+    if engine not in MODES:
+        raise typer.BadParameter(f"--engine must be one of {', '.join(MODES)}, not {engine!r}")
+
     @contextmanager
-    def open_chats() -> Iterator[ChatService]:
+    def open_chats(server: RunningServer | None) -> Iterator[ChatService]:
         from paged_chat.app.service.chat_service import ChatService
         from paged_chat.app.store.store import Store, default_path
 
-        with Store(default_path()) as store, ChatService(store, config=config) as service:
+        with Store(default_path()) as store, ChatService(store, config=config, server=server) as service:
             yield service
 
     from paged_chat.app.store.store import default_path
 
     from .app import PagedChatTui
+    from .engine_choice import EngineChoice, EngineMode
 
-    PagedChatTui(open_chats, default_path().with_name(KEYMAP_FILE)).run()
+    choice = EngineChoice(cast(EngineMode, engine), model, default_path().with_name(CHOICE_FILE))
+    if engine == "shared":
+        choice.look()  # where there is none, that is said before the screen takes the terminal
+    PagedChatTui(open_chats, default_path().with_name(KEYMAP_FILE), choice).run()

@@ -41,6 +41,7 @@ COMMANDS = (
     SlashCommand("use-system", "System prompt kept under a name; alone lists them", "name"),
     SlashCommand("save-system", "Keep this chat's system prompt under a name", "name"),
     SlashCommand("model", "Load another model; alone lists them", "name"),
+    SlashCommand("engine", "own loads a model here, shared uses a running program's, ask asks anew", "which"),
     SlashCommand("n", "Replies side by side", "count", setting="n"),
     SlashCommand("temp", "Temperature: 0 takes the most likely token", "number", setting="temperature"),
     SlashCommand("top-p", "Draw from the tokens that reach this together", "number", setting="top_p"),

@@ -83,6 +83,7 @@ class EngineStatus:
     window: most tokens of prompt and reply together, once it is ready.
     load_s: seconds that loading took, once it is ready.
     error: why it failed, and what to do, for people to read.
+    server: where the engine runs, if that is in another process.
     """
 
     phase: EnginePhase
@@ -91,6 +92,7 @@ class EngineStatus:
     window: int | None = None
     load_s: float | None = None
     error: str | None = None
+    server: str | None = None
 
 
 ChatEvent: TypeAlias = ReplyUpdate | ChatChanged

@@ -32,7 +32,7 @@ from .own_engine import open_own_engine
 from .prompts import check_fits, check_room, preview
 from .reply_desk import ReplyDesk
 from .send_plan import SendPlan
-from .served_engine import OpenEngine
+from .served_engine import EngineServer, OpenEngine
 from .stores import Stores
 from .watch import Watcher
 from .watchers import Watchers
@@ -64,12 +64,14 @@ class ChatService(ChatLibrary):
         *,
         config: EngineConfig | None = None,
         default_sampling: SamplingParams = DEFAULT_SAMPLING,
+        server: EngineServer | None = None,
     ) -> None:
         """Begins to load the model, and marks drafts that a killed process left as stopped.
 
         store: stays the caller's, who closes it after the service.
         open_engine: makes an engine of a configuration, an AsyncEngine by default; a FakeEngine's `open` in tests.
         default_sampling: what a new chat gets unless it is told otherwise.
+        server: another process whose engine is used, until a model is chosen here.
         """
         stores = Stores(store)
         watchers = Watchers(stores, lambda: self._desk.replies())
@@ -78,7 +80,9 @@ class ChatService(ChatLibrary):
             store.stop_orphaned_drafts()
         except PagedChatError as error:  # a full disk, for instance: chats can be read all the same
             logger.warning("drafts of earlier processes couldn't be marked as stopped: %s", error)
-        self._host = EngineHost(open_engine or open_own_engine, config or EngineConfig(), watchers.engine_changed)
+        self._host = EngineHost(
+            open_engine or open_own_engine, config or EngineConfig(), watchers.engine_changed, server
+        )
         self._desk = ReplyDesk(self._host, stores.of, watchers.reply_changed, self._tell)
         self._planning = Background(num_threads=1)
         self._sending = threading.Lock()  # from the look at a chat's leaf to the draft below it
@@ -382,8 +386,14 @@ class ChatService(ChatLibrary):
         Also loads the same model again after it failed. Raises InvalidParameter for an empty name, and ReplyRunning
         while replies are being written, unless `force` stops them.
         """
+        self._switch(replace(self._host.config, model=model), None, force)
+
+    def use_server(self, server: EngineServer, *, force: bool = False) -> None:
+        """Closes the engine and uses that of another process, with the model that it has. Raises ReplyRunning."""
+        self._switch(self._host.config, server, force)
+
+    def _switch(self, config: EngineConfig, server: EngineServer | None, force: bool) -> None:
         with self._sending:
-            config = replace(self._host.config, model=model)
             if force:
                 self._desk.stop()
             elif num_running := len(self._desk.running()):
@@ -391,7 +401,7 @@ class ChatService(ChatLibrary):
                     f"{num_running} {'reply is' if num_running == 1 else 'replies are'} being written: wait for the "
                     f"end, or stop them, before you change the model"
                 )
-            self._host.switch(config)
+            self._host.switch(config, server)
 
     def ask_engine(self, query: Query[Result]) -> Future[Result]:
         """Has the engine answer between two steps: snapshots, block events.

@@ -13,13 +13,13 @@ from typing import TypeVar
 
 from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.errors import PagedChatError
-from paged_chat.engine.progress import LoadProgress
+from paged_chat.engine.progress import LoadProgress, OnProgress
 
 from ..engine_query import Query
 from ..errors import EngineUnavailable
 from ..transcript.transcript import ChatModel, Transcript
-from .chat_events import EngineStatus
-from .served_engine import ModelFigures, OpenEngine, ServedEngine, model_figures
+from .chat_events import EnginePhase, EngineStatus
+from .served_engine import EngineServer, ModelFigures, OpenEngine, ServedEngine, model_figures
 
 logger = logging.getLogger(__name__)
 
@@ -50,18 +50,27 @@ class EngineHost:
     """
 
     def __init__(
-        self, open_engine: OpenEngine, config: EngineConfig, on_change: Callable[[EngineStatus], None]
+        self,
+        open_engine: OpenEngine,
+        config: EngineConfig,
+        on_change: Callable[[EngineStatus], None],
+        server: EngineServer | None = None,
     ) -> None:
-        """`on_change` hears of each new status, on any thread."""
+        """Begins to load.
+
+        on_change: hears of each new status, on any thread.
+        server: whose engine, and so whose model, is used until another one is chosen; None opens one here.
+        """
         self._open_engine = open_engine
         self._listeners = [on_change]
         self._lock = threading.Lock()
-        self._config = config
+        self._config = _config_of(config, server)
+        self._server = server
         self._is_closed = False
         self._served: ServedEngine | None = None
         self._loaded: Future[LoadedEngine] = Future()
-        self._status = EngineStatus(phase="loading", model=config.model)
-        self._exchange(None, config, self._loaded)
+        self._status = self._status_of("loading")
+        self._exchange(None, self._loaded)
 
     @property
     def status(self) -> EngineStatus:
@@ -112,19 +121,19 @@ class EngineHost:
 
         return unwatch
 
-    def switch(self, config: EngineConfig) -> None:
-        """Closes the engine and opens another; what the old one was doing ends."""
+    def switch(self, config: EngineConfig, server: EngineServer | None = None) -> None:
+        """Closes the engine and opens another, or uses a server's; what the old one was doing ends."""
         with self._lock:
             if self._is_closed:
                 raise EngineUnavailable("the chat service is closed")
-            self._config = config
+            self._config, self._server = _config_of(config, server), server
             old, self._served = self._served, None
             before = self._loaded
             loaded: Future[LoadedEngine] = Future()
             self._loaded = loaded
         _refuse(before, EngineUnavailable(f"another model was chosen while {self._status.model} was loading"))
-        self._set(loaded, EngineStatus(phase="loading", model=config.model))
-        self._exchange(old, config, loaded)
+        self._set(loaded, self._status_of("loading"))
+        self._exchange(old, loaded)
 
     def close(self, timeout_s: float) -> None:
         """Waits so long for the engine's end; a step or a download that takes longer ends with the process."""
@@ -134,26 +143,31 @@ class EngineHost:
             self._is_closed = True
             served, loaded = self._served, self._loaded
         error = "the chat service is closed: start the program again"
-        self._set(loaded, EngineStatus(phase="closed", model=self._status.model, error=error))
+        self._set(loaded, replace(self._status_of("closed"), error=error))
         _refuse(loaded, EngineUnavailable(error))
         if served is not None:
             closing = threading.Thread(target=served.close, name="paged-chat engine close", daemon=True)
             closing.start()
             closing.join(timeout_s)
 
-    def _exchange(self, old: ServedEngine | None, config: EngineConfig, loaded: Future[LoadedEngine]) -> None:
+    def _exchange(self, old: ServedEngine | None, loaded: Future[LoadedEngine]) -> None:
         """In the background: closing waits for a step, and opening imports torch."""
+
+        config, server = self._config, self._server
+
+        def open_engine(on_progress: OnProgress) -> ServedEngine:
+            return self._open_engine(config, on_progress) if server is None else server.open(on_progress)
 
         def exchange() -> None:
             if old is not None:
                 old.close()  # first, for two models may not fit the memory
-            self._open(config, loaded)
+            self._open(open_engine, loaded)
 
         threading.Thread(target=exchange, name="paged-chat model switch", daemon=True).start()
 
-    def _open(self, config: EngineConfig, loaded: Future[LoadedEngine]) -> None:
+    def _open(self, open_engine: Callable[[OnProgress], ServedEngine], loaded: Future[LoadedEngine]) -> None:
         try:
-            served = self._open_engine(config, lambda progress: self._show(loaded, progress))
+            served = open_engine(lambda progress: self._show(loaded, progress))
         except Exception as error:
             self._fail(loaded, error)
             return
@@ -169,12 +183,13 @@ class EngineHost:
             if answer.exception() is not None:
                 return  # it has ended, and that says why
             figures = answer.result()
-            ready = EngineStatus(phase="ready", model=config.model, window=figures.max_model_len, load_s=figures.load_s)
+            ready = replace(self._status_of("ready"), window=figures.max_model_len, load_s=figures.load_s)
             self._set(loaded, ready)
             with contextlib.suppress(InvalidStateError):  # refused meanwhile
                 transcript = Transcript(served.engine, figures.max_model_len)
-                now = datetime.now(UTC)
-                loaded.set_result(LoadedEngine(config.model, served, served.engine, transcript, now))
+                # What a server's engine has read before is nothing that we know.
+                loaded_at = datetime.now(UTC) if ready.server is None else datetime.min.replace(tzinfo=UTC)
+                loaded.set_result(LoadedEngine(ready.model, served, served.engine, transcript, loaded_at))
 
         def note_end(ended: Future[None]) -> None:
             if (error := ended.exception()) is not None:
@@ -193,8 +208,12 @@ class EngineHost:
         if not isinstance(error, PagedChatError):
             logger.error("the model could not be loaded", exc_info=error)
         reason = str(error) if isinstance(error, PagedChatError) else f"{type(error).__name__}: {error}"
-        self._set(loaded, EngineStatus(phase="failed", model=self._config.model, error=reason))
+        self._set(loaded, replace(self._status_of("failed"), error=reason))
         _refuse(loaded, EngineUnavailable(reason))
+
+    def _status_of(self, phase: EnginePhase) -> EngineStatus:
+        server = None if self._server is None else self._server.address
+        return EngineStatus(phase=phase, model=self._config.model, server=server)
 
     def _set(self, loaded: Future[LoadedEngine], status: EngineStatus) -> None:
         """Unless another engine has taken the place of the one that this is about."""
@@ -208,6 +227,10 @@ class EngineHost:
                 on_change(status)
             except Exception:
                 logger.exception("a listener failed; the engine goes on")
+
+
+def _config_of(config: EngineConfig, server: EngineServer | None) -> EngineConfig:
+    return config if server is None else replace(config, model=server.model)
 
 
 def _refuse(loaded: Future[LoadedEngine], error: EngineUnavailable) -> None:

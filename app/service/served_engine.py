@@ -63,6 +63,20 @@ class ServedEngine(Protocol):
         ...
 
 
+class EngineServer(Protocol):
+    """Another process whose engine can be used instead of one of our own."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def model(self) -> str: ...
+
+    def open(self, on_progress: OnProgress, /) -> ServedEngine:
+        """Raises EngineUnavailable if it has gone."""
+        ...
+
+
 OpenEngine = Callable[[EngineConfig, OnProgress], ServedEngine]
 
 

@@ -13,6 +13,7 @@ from chat_desk import ChatDesk
 from paged_chat.app.chats import Message
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.tui.app import PagedChatTui
+from paged_chat.tui.engine_choice import EngineChoice
 from paged_chat.tui.screens.chat_screen import ChatScreen
 from paged_chat.tui.widgets.conversation import Conversation
 from paged_chat.tui.widgets.message_view import MessageView
@@ -104,7 +105,8 @@ async def open_terminal(desk: ChatDesk, *, size: tuple[int, int] = (120, 40)) ->
 
 def make_app(desk: ChatDesk, keymap_path: Path | None = None) -> PagedChatTui:
     @contextlib.contextmanager
-    def open_chats() -> Iterator[ChatService]:
+    def open_chats(_: object) -> Iterator[ChatService]:
         yield desk.service
 
-    return PagedChatTui(open_chats, keymap_path or desk.path.with_name("keymap.toml"))
+    choice = EngineChoice("own", desk.service.engine_status.model, desk.path.with_name("engine.txt"))
+    return PagedChatTui(open_chats, keymap_path or desk.path.with_name("keymap.toml"), choice)

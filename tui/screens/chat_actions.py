@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from textual import on, work
 
+from paged_chat.app.api.running_server import find_servers
 from paged_chat.app.chats import Chat
 from paged_chat.app.errors import PagedChatError
 from paged_chat.app.porting import write_json, write_markdown
 from paged_chat.app.porting.new_file import new_file
 
 from .. import slash_commands
+from ..engine_choice import NO_SERVER
 from ..messages import ChatChosen
 from ..notices import with_notices
 from .dialogs import ChoiceDialog, ConfirmDialog, TextDialog
@@ -20,6 +24,9 @@ from .model_list import model_choices
 from .prompt_actions import PromptActions
 from .search_screen import SearchScreen
 from .setting_actions import SettingActions
+
+if TYPE_CHECKING:
+    from ..app import PagedChatTui
 
 
 class NotPossible(PagedChatError):
@@ -151,12 +158,39 @@ class ChatActions(MessageActions, PromptActions, SettingActions):
             await self._load_model(name)
 
     async def _load_model(self, name: str) -> None:
+        if (force := await self._may_end_replies()) is not None:
+            self.open_service.switch_model(name, force=force)
+
+    async def _may_end_replies(self) -> bool | None:
+        """Whether replies are being written that may be stopped; None where the person wants them to go on."""
         is_running = bool(self.open_service.running_chat_ids())
         if is_running and not await self.app.push_screen_wait(
-            ConfirmDialog("A reply is being written. Stop it, and load the other model?")
+            ConfirmDialog("A reply is being written. Stop it, and take the other model?")
         ):
-            return
-        self.open_service.switch_model(name, force=is_running)
+            return None
+        return is_running
+
+    @work(exit_on_error=False)
+    @with_notices
+    async def choose_engine(self, which: str) -> None:
+        """Loads a model here, or uses the engine of a `paged-chat web` or `serve` that runs."""
+        status = self.open_service.engine_status
+        match which:
+            case "":
+                self.notify(f"The engine is {'our own' if status.server is None else f'that at {status.server}'}")
+            case "own":
+                await self._load_model(status.model)
+            case "shared":
+                servers = await asyncio.to_thread(find_servers)
+                if not servers:
+                    raise NotPossible(NO_SERVER)
+                if (force := await self._may_end_replies()) is not None:
+                    self.open_service.use_server(servers[0], force=force)
+            case "ask":
+                cast("PagedChatTui", self.app).engine_choice.forget()
+                self.notify("The next start asks, if it finds a running paged-chat")
+            case _:
+                raise NotPossible("/engine takes own, shared or ask")
 
     # Commands
 
@@ -188,6 +222,8 @@ class ChatActions(MessageActions, PromptActions, SettingActions):
                 self.load_model_named(argument)
             case "model":
                 self.action_choose_model()
+            case "engine":
+                self.choose_engine(argument)
             case "preset":
                 self.use_preset(argument)
             case "save-preset":

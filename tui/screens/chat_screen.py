@@ -188,7 +188,10 @@ class ChatScreen(ChatActions):
             gc.collect()
             gc.freeze()
         if status.phase == "failed" and (before is None or before.phase != "failed"):
-            self.notify(f"The model didn't load. {status.error}", severity="error", timeout=15, markup=False)
+            words = (
+                "The model has stopped." if before is not None and before.phase == "ready" else "The model didn't load."
+            )
+            self.notify(f"{words} {status.error}", severity="error", timeout=15, markup=False)
         self.show_title()
 
     # Layout

@@ -13,7 +13,7 @@ def short_name(model: str) -> str:
 
 
 def engine_words(status: EngineStatus | None) -> str:
-    """Such as "smollm2-135m", "downloading smollm2-135m 45 %", "smollm2-135m didn't load"."""
+    """Such as "smollm2-135m", "downloading smollm2-135m 45 %", "smollm2-135m didn't load", "smollm2-135m (shared)"."""
     if status is None:
         return "opening the chats"
     name = short_name(status.model)
@@ -23,5 +23,5 @@ def engine_words(status: EngineStatus | None) -> str:
         stage, done, total = status.progress.stage, status.progress.done, status.progress.total
         return f"{_STAGES[stage]} {name}" + (f" {done / total:.0%}" if total else "")
     if status.phase == "failed":
-        return f"{name} didn't load"
-    return name
+        return f"{name} didn't load" if status.server is None else f"{name} has gone"
+    return name if status.server is None else f"{name} (shared)"

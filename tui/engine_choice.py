@@ -1,0 +1,96 @@
+"""Whose engine the terminal uses: its own, or that of a `paged-chat web` or `serve` that runs already."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from paged_chat.app.api.running_server import RunningServer, find_servers
+from paged_chat.app.errors import EngineUnavailable
+from paged_chat.app.known_models import is_same_model
+
+EngineMode = Literal["auto", "own", "shared"]
+Answer = Literal["shared", "own", "always shared", "always own"]
+CHOICES: tuple[tuple[Answer, str], ...] = (
+    ("shared", "Use its engine: one model in memory, one cache for both"),
+    ("own", "Load a model here"),
+    ("always shared", "Use it, now and whenever one runs"),
+    ("always own", "Load a model here, now and always"),
+)
+NO_SERVER = "no `paged-chat web` or `serve` of yours runs here: start one first"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineQuestion:
+    """What the person is asked at the start."""
+
+    server: RunningServer
+    wanted_model: str
+
+    @property
+    def words(self) -> str:
+        words = f"{self.server.words} has {self.server.model} loaded."
+        if not is_same_model(self.server.model, self.wanted_model):
+            words += f" (Here it would be {self.wanted_model}.)"
+        return f"{words} Which engine shall answer?"
+
+
+class EngineChoice:
+    """Decides once, at the start; what was remembered counts where the command line says "auto".
+
+    server: whose engine is used; None for one of our own, and before it is decided.
+    """
+
+    def __init__(self, mode: EngineMode, model: str, path: Path) -> None:
+        """model: what would be loaded here. path: where the choice is remembered."""
+        self._mode = mode
+        self._model = model
+        self._path = path
+        self._found: RunningServer | None = None
+        self.server: RunningServer | None = None
+
+    def look(self) -> EngineQuestion | None:
+        """Looks for a server; gives a question where the person must decide. Takes a moment.
+
+        Raises EngineUnavailable where a shared engine was asked for and there is none.
+        """
+        wanted = self._wanted()
+        if wanted == "own":
+            return None
+        servers = find_servers()
+        same = [server for server in servers if is_same_model(server.model, self._model)]
+        self._found = next(iter(same or servers), None)
+        if self._found is None:
+            if self._mode == "shared":
+                raise EngineUnavailable(NO_SERVER)
+            return None
+        if wanted == "auto":
+            return EngineQuestion(self._found, self._model)
+        # Without being asked, a person gets another model only if they said so on this command line.
+        if same or self._mode == "shared":
+            self.server = self._found
+        return None
+
+    def answer(self, answer: str | None) -> None:
+        """What the person chose of CHOICES; None is our own."""
+        which = (answer or "own").removeprefix("always ")
+        if answer is not None and answer != which:
+            with contextlib.suppress(OSError):  # then it is asked again
+                self._path.write_text(f"{which}\n", encoding="utf-8")
+        self.server = self._found if which == "shared" else None
+
+    def forget(self) -> None:
+        """The next start asks."""
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    def _wanted(self) -> EngineMode:
+        if self._mode != "auto":
+            return self._mode
+        try:
+            remembered = self._path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            return "auto"
+        return "shared" if remembered == "shared" else "own" if remembered == "own" else "auto"
