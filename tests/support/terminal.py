@@ -10,6 +10,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from chat_desk import ChatDesk
+from fake_engine import FakeEngine
 from paged_chat.app.chats import Message
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.tui.app import PagedChatTui
@@ -25,8 +26,8 @@ PATIENCE_S = 60.0
 class Terminal:
     """One terminal: `keys` and `write` are what a person does, the rest is what they see."""
 
-    def __init__(self, app: PagedChatTui, pilot: Pilot[None], desk: ChatDesk) -> None:
-        self.app, self.pilot, self.desk = app, pilot, desk
+    def __init__(self, app: PagedChatTui, pilot: Pilot[None], fake: FakeEngine) -> None:
+        self.app, self.pilot, self.fake = app, pilot, fake
 
     @property
     def screen(self) -> ChatScreen:
@@ -65,7 +66,7 @@ class Terminal:
     async def send(self, text: str, *replies: str) -> None:
         """Sends a message and waits until the whole answer is shown and stored."""
         if replies:
-            self.desk.fake.enqueue(*replies)
+            self.fake.enqueue(*replies)
         num_before = len(self.screen.messages)
         await self.write(text)
         await self.keys("enter")
@@ -98,7 +99,7 @@ async def open_terminal(desk: ChatDesk, *, size: tuple[int, int] = (120, 40)) ->
     """The application with the desk's chats; the desk stays open when it is left."""
     app = make_app(desk)
     async with app.run_test(size=size) as pilot:
-        terminal = Terminal(app, pilot, desk)
+        terminal = Terminal(app, pilot, desk.fake)
         await terminal.until(lambda: terminal.screen.service is not None)
         yield terminal
 

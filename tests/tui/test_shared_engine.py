@@ -9,9 +9,10 @@ import pytest
 from textual.widgets import OptionList, Static
 from typer.testing import CliRunner
 
-from chat_desk import ChatDesk, until
+from chat_desk import until
 from engine_server import EngineServer, serve_engine
 from fake_engine import FakeEngine
+from paged_chat.app.api.running_server import RunningServer
 from paged_chat.app.api.server_record import announced
 from paged_chat.app.errors import EngineUnavailable
 from paged_chat.app.service.chat_service import ChatService
@@ -19,7 +20,7 @@ from paged_chat.app.store.store import Store
 from paged_chat.engine.config import EngineConfig
 from paged_chat.tui.app import PagedChatTui
 from paged_chat.tui.command import app as command
-from paged_chat.tui.engine_choice import EngineChoice
+from paged_chat.tui.engine_choice import EngineChoice, EngineMode
 from paged_chat.tui.screens.dialogs import ChoiceDialog
 from paged_chat.tui.widgets.title_line import TitleLine
 from terminal import Terminal
@@ -31,8 +32,9 @@ class Place:
 
     server: EngineServer
     shared: FakeEngine
-    desk: ChatDesk
     own: FakeEngine
+    store: Store
+    folder: Path
 
 
 @pytest.fixture
@@ -40,9 +42,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     shared, own = FakeEngine(), FakeEngine()
     server = serve_engine(shared.open)
     with announced(server.record), Store(tmp_path / "chats.db") as store:
-        desk = ChatDesk.__new__(ChatDesk)  # its service is opened by the application
-        desk.path, desk.store, desk.fake = tmp_path / "chats.db", store, shared
-        yield Place(server, shared, desk, own)
+        yield Place(server, shared, own, store, tmp_path)
     shared.go()
     server.close()
     shared.close()
@@ -50,17 +50,17 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 @contextlib.asynccontextmanager
-async def started(place: Place, mode: str = "auto", model: str = "fake-1b") -> AsyncIterator[Terminal]:
+async def started(place: Place, mode: EngineMode = "auto", model: str = "fake-1b") -> AsyncIterator[Terminal]:
     @contextlib.contextmanager
-    def open_chats(server: object) -> Iterator[ChatService]:
-        with ChatService(place.desk.store, place.own.open, config=EngineConfig(model=model), server=server) as service:
-            place.desk.service = service
+    def open_chats(server: RunningServer | None) -> Iterator[ChatService]:
+        with ChatService(place.store, place.own.open, config=EngineConfig(model=model), server=server) as service:
             yield service
 
-    choice = EngineChoice(mode, model, place.desk.path.with_name("tui-engine.txt"))
-    app = PagedChatTui(open_chats, place.desk.path.with_name("keymap.toml"), choice)
+    app = PagedChatTui(
+        open_chats, place.folder / "keymap.toml", EngineChoice(mode, model, place.folder / "tui-engine.txt")
+    )
     async with app.run_test(size=(120, 40)) as pilot:
-        yield Terminal(app, pilot, place.desk)
+        yield Terminal(app, pilot, place.shared)
 
 
 async def answer(terminal: Terminal, *keys: str) -> None:
