@@ -3,6 +3,7 @@
 from textual.widgets import Static
 
 from paged_chat.tui.widgets.pool_map import PoolMap
+from paged_chat.tui.widgets.why_not_more import WhyNotMore
 from terminal import open_terminal
 
 
@@ -51,3 +52,26 @@ async def test_it_asks_nothing_of_the_engine_while_it_is_hidden(desk, monkeypatc
         asked.clear()
         await terminal.send("hello", "hi")
         assert asked == []
+
+
+def why_of(terminal):
+    why = terminal.screen.query_one(WhyNotMore)
+    return str(why.render()) if why.display else None
+
+
+async def test_why_the_newest_or_the_selected_reply_found_no_more(desk):
+    async with open_terminal(desk) as terminal:
+        assert why_of(terminal) is None
+        await terminal.send("hello", "hi")
+        await terminal.until(lambda: "the cache was empty" in (why_of(terminal) or ""))
+        desk.service.update_chat(terminal.screen.chat.id, system_prompt="Be brief.")
+        await terminal.send("again", "yes")
+        await terminal.until(lambda: "the system prompt was edited" in why_of(terminal))
+        assert why_of(terminal).startswith("why not more?\n1 of ")
+        assert "token 1, block 0: 's" in why_of(terminal)
+        first_reply = terminal.path[1]
+        await terminal.keys("alt+up", "alt+up", "alt+up")
+        await terminal.until(lambda: terminal.screen.selected_id == first_reply.id)
+        await terminal.until(lambda: "the cache was empty" in why_of(terminal))
+        await terminal.keys("escape")
+        await terminal.until(lambda: "the system prompt was edited" in why_of(terminal))

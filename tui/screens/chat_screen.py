@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -29,6 +31,7 @@ from ..widgets.empty_state import EmptyState
 from ..widgets.meter import Meter
 from ..widgets.prompt import Prompt
 from ..widgets.title_line import TitleLine
+from ..widgets.why_not_more import WhyNotMore
 from .chat_actions import ChatActions
 from .help_screen import HelpScreen
 
@@ -97,6 +100,8 @@ class ChatScreen(ChatActions):
             async for event in watcher:
                 if not isinstance(event, ChatChanged):
                     await self.conversation.grow(event)
+                    if self.selected_id is None and event.miss is not None:
+                        self.query_one(WhyNotMore).show(event.miss)
                 elif event.is_deleted:
                     self.notify("This chat was deleted.")
                     self.call_later(self.open_chat, None)
@@ -145,6 +150,19 @@ class ChatScreen(ChatActions):
             return
         await self.show_rows()
         self.show_title()
+        self.explain()
+
+    def explain(self) -> None:
+        self._explain()
+
+    @work(group="why", exclusive=True, exit_on_error=False)
+    async def _explain(self) -> None:
+        reply = self.message_in_focus("assistant")
+        reason = None
+        if reply is not None:
+            with contextlib.suppress(PagedChatError):  # deleted meanwhile, for instance: that is told as well
+                reason = await asyncio.to_thread(self.open_service.miss_reason, reply.chat_id, reply.id)
+        self.query_one(WhyNotMore).show(reason)
 
     async def show_rows(self) -> None:
         if self.chat is None:
@@ -247,6 +265,7 @@ class ChatScreen(ChatActions):
             self.cancel_edit()
         else:
             self.selected_id = None
+            self.explain()
             self.prompt.focus()
             self.conversation.anchor()
 

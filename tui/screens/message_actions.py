@@ -24,6 +24,7 @@ class MessageActions(TokenActions):
     @on(MessageSelected)
     def select(self, event: MessageSelected) -> None:
         self.selected_id = event.message_id
+        self.explain()
 
     # Writing again
 

@@ -113,6 +113,10 @@ class ServiceScreen(Screen[None]):
         """Draws the top line."""
         raise NotImplementedError
 
+    def explain(self) -> None:
+        """Says in the cache panel why the reply in focus found no more."""
+        raise NotImplementedError
+
     def remember_deletion(self, words: str, restore: Callable[[], Any]) -> None:
         self.undo.append((words, restore))
         self.notify(f"{words} deleted. {key_of(self, 'undo_delete')} brings it back.", markup=False)

@@ -21,6 +21,7 @@ from paged_chat.app.service.chat_service import ChatService
 from ..messages import BlockPointed
 from ..notices import show_error
 from .pool_map import PoolMap
+from .why_not_more import WhyNotMore
 
 BUSY_S = 0.2  # between two looks while something happens
 IDLE_S = 1.0
@@ -42,6 +43,7 @@ class CachePanel(Vertical):
         yield Static("no model yet", id="counters", markup=False)
         yield Static("", id="block", markup=False)
         yield Static("", id="log", markup=False)
+        yield WhyNotMore()
 
     def attach(self, service: ChatService) -> None:
         """From now on there is a pool, or will be."""
