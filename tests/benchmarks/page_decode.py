@@ -3,8 +3,10 @@
     python tests/benchmarks/page_decode.py [--rounds 4] [--tokens 300]
 
 The default model writes the same reply again and again, in turns: for `bench`, whose listener does nothing; for a chat
-that nobody looks at; for one in an open page without its panel; and with it. The browser is plain Chromium without a
-GPU, driven by nobody, on the same processor as the model. The figure is the engine's own, of tokens after the first.
+that nobody looks at; for one in an open page without its panel, with it, and with it in a browser on another machine:
+a program that hears all that a page hears and draws nothing, so that what is left is the server's part. The browser is
+plain Chromium without a GPU, driven by nobody, on the same processor as the model. The figure is the engine's own, of
+tokens after the first.
 """
 
 import argparse
@@ -17,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,7 +35,22 @@ from paged_chat.engine.request import RequestStats, SamplingParams, TokenDelta
 
 QUESTION = "Write a long story about a lighthouse keeper. Use Markdown: headings, lists, **bold** words."
 WINDOWS = {"a page": "1100,900", "a page with its panel": "1400,900"}  # pixels; the wider one shows the panel
+ELSEWHERE = "a page with its panel elsewhere"
 SETTLE_S = 1.0
+# Hears both lines of a page, as the browser would: arguments are the server's address without its scheme, and the chat.
+LISTENER = """
+import json, sys, threading
+from websockets.sync.client import connect
+address, chat_id = sys.argv[1:]
+def hear(path, *requests):
+    with connect(f"ws://{address}/paged-chat/{path}", max_size=None) as line:
+        for request in requests:
+            line.send(json.dumps(request))
+        for news in line:
+            pass
+threading.Thread(target=hear, args=["panel"], daemon=True).start()
+hear("live", {"kind": "open", "chat_id": chat_id})
+"""
 
 
 class Desk:
@@ -81,25 +98,32 @@ class Desk:
     @contextmanager
     def page(self, window: str) -> Iterator[None]:
         """The chat, open in a browser; until it has stood for a moment."""
+        with tempfile.TemporaryDirectory() as profile:
+            command = [BROWSER, *FLAGS, f"--user-data-dir={profile}", f"--window-size={window}"]
+            command += ["--remote-debugging-port=0", f"{self.server.url}/?chat={self.chat.id}"]
+            with self._watched_by(command, has_panel=window == WINDOWS["a page with its panel"]):
+                yield
+
+    def page_elsewhere(self) -> AbstractContextManager[None]:
+        command = [sys.executable, "-c", LISTENER, self.server.url.removeprefix("http://"), self.chat.id]
+        return self._watched_by(command, has_panel=True)
+
+    @contextmanager
+    def _watched_by(self, command: list[str], *, has_panel: bool) -> Iterator[None]:
         source = self.server._page.app.state.pool_source
         watchers = self.service._watchers
-        with tempfile.TemporaryDirectory() as profile:
-            browser = subprocess.Popen(
-                [BROWSER, *FLAGS, f"--user-data-dir={profile}", f"--window-size={window}",
-                 "--remote-debugging-port=0", f"{self.server.url}/?chat={self.chat.id}"],
-                stderr=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
-            try:
-                while not watchers._watchers_of(self.chat.id):
-                    time.sleep(0.05)
-                time.sleep(SETTLE_S)
-                assert bool(source._changes) == (window == WINDOWS["a page with its panel"])
-                yield
-            finally:
-                os.killpg(browser.pid, signal.SIGKILL)
-                browser.wait()
-                while watchers._watchers_of(self.chat.id):
-                    time.sleep(0.05)
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            while not watchers._watchers_of(self.chat.id):
+                time.sleep(0.05)
+            time.sleep(SETTLE_S)
+            assert bool(source._changes) == has_panel
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            while watchers._watchers_of(self.chat.id):
+                time.sleep(0.05)
 
 
 def main() -> None:
@@ -107,7 +131,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=300)
     args = parser.parse_args()
-    speeds: dict[str, list[float]] = {name: [] for name in ("bench", "a chat", *WINDOWS)}
+    speeds: dict[str, list[float]] = {name: [] for name in ("bench", "a chat", *WINDOWS, ELSEWHERE)}
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
         Store(Path(folder) / "chats.db") as store,
@@ -121,6 +145,9 @@ def main() -> None:
                     speeds[name].append(desk.bench())
                 elif name == "a chat":
                     speeds[name].append(desk.reply())
+                elif name == ELSEWHERE:
+                    with desk.page_elsewhere():
+                        speeds[name].append(desk.reply())
                 else:
                     with desk.page(WINDOWS[name]):
                         speeds[name].append(desk.reply())
