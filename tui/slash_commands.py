@@ -36,6 +36,7 @@ COMMANDS = (
     SlashCommand("help", "All keys and commands", action="show_help"),
     SlashCommand("new", "New chat", action="new_chat"),
     SlashCommand("temporary", "New temporary chat, never stored", action="new_temporary"),
+    SlashCommand("keep", "Keep a temporary chat: store it", action="keep_chat"),
     SlashCommand("search", "Search all chats", "words"),
     SlashCommand("system", "System prompt of this chat; alone shows it, - takes it away", "text"),
     SlashCommand("use-system", "System prompt kept under a name; alone lists them", "name"),

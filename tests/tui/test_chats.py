@@ -39,6 +39,22 @@ async def test_a_temporary_chat_is_marked_and_never_stored(desk):
         assert desk.store.chats() == []
 
 
+async def test_a_temporary_chat_is_kept(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.keys("alt+n")
+        await terminal.send("secret", "hush")
+        assert desk.store.chats() == []
+        await terminal.write("/keep")
+        await terminal.keys("enter")
+        await terminal.until(lambda: listed(terminal) == ["▸ secret"])
+        assert terminal.texts == ["secret", "hush"]
+        [chat] = desk.store.chats()
+        assert terminal.screen.chat.id == chat.id
+        await terminal.write("/keep")
+        await terminal.keys("enter")
+        assert terminal.notices[-1] == "this chat is stored already"
+
+
 async def test_rename_pin_archive(desk):
     async with open_terminal(desk) as terminal:
         await terminal.send("apples")

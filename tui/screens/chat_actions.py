@@ -45,7 +45,7 @@ class ChatActions(MessageActions, PromptActions, SettingActions):
     async def action_new_temporary(self) -> None:
         await self.open_chat(None)
         self.is_new_temporary = True
-        self.notify("This chat is kept in memory only, until the program ends.")
+        self.notify("This chat is kept in memory only, until the program ends; /keep stores it.")
         self.show_title()
 
     @on(ChatChosen)
@@ -107,6 +107,15 @@ class ChatActions(MessageActions, PromptActions, SettingActions):
         chat = self._needed_chat()
         self.open_service.update_chat(chat.id, is_archived=not chat.is_archived)
         self.notify("The chat is back in the list." if chat.is_archived else "Archived: search still finds the chat.")
+
+    @with_notices
+    async def action_keep_chat(self) -> None:
+        chat = self._needed_chat()
+        if not chat.is_temporary:
+            raise NotPossible("this chat is stored already")
+        kept = self.open_service.keep_chat(chat.id)
+        await self.open_chat(kept.id)
+        self.notify("This chat is stored now.")
 
     @work(exit_on_error=False)
     @with_notices
