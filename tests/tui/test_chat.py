@@ -1,5 +1,7 @@
 """A conversation in the terminal: written, streamed, stopped, gone on with, written again."""
 
+import re
+
 from paged_chat.tui.widgets.reply_foot import ReplyFoot
 from paged_chat.tui.widgets.reply_group import ReplyGroup
 from paged_chat.tui.widgets.reply_text import ReplyText
@@ -30,8 +32,10 @@ async def test_a_reply_is_shown_while_it_grows_and_what_it_took_afterwards(desk)
         await terminal.keys("enter")
         await terminal.until(lambda: len(terminal.texts) == 2)
         view = terminal.conversation.views[1]
+        await terminal.until(lambda: re.fullmatch(r"h+\nreading: .*", foot_of(view)))
         desk.fake.let(4)
         await terminal.until(lambda: view.answer == "abcd")
+        assert foot_of(view).startswith("hh\nfake-1b · 0 reused · ")
         assert "writing, 4 tokens" in foot_of(view)
         desk.fake.go()
         await terminal.until(lambda: terminal.is_idle)

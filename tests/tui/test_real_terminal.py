@@ -147,3 +147,30 @@ def test_the_first_frame_comes_before_the_model(tmux, home):
     tmux.until(lambda screen: "didn't load" in screen)
     tmux.keys("C-q")
     tmux.until(lambda _: not tmux.is_running)
+
+
+def test_an_editor_writes_into_the_prompt(tmux, home, tmp_path, monkeypatch):
+    editor = tmp_path / "editor.sh"
+    editor.write_text('#!/bin/sh\nprintf "%s, and more\\n" "$(cat "$1")" > "$1"\n')
+    editor.chmod(0o700)
+    monkeypatch.setenv("EDITOR", str(editor))
+    monkeypatch.delenv("VISUAL", raising=False)
+    tmux.start(*paged_chat(home, "/nowhere/model.gguf"))
+    tmux.until(lambda screen: "Message…" in screen)
+    tmux.type("begun")
+    tmux.until(lambda screen: "begun" in screen)
+    tmux.keys("C-g")
+    tmux.until(lambda screen: "begun, and more" in screen)
+    tmux.keys("C-q")
+    tmux.until(lambda _: not tmux.is_running)
+
+
+def test_it_is_understood_without_colour(tmux, home, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    tmux.start(*paged_chat(home, "/nowhere/model.gguf"), width=60, height=20)
+    tmux.until(lambda screen: "didn't load" in screen)
+    assert "paged-chat  New chat" in tmux.screen
+    tmux.keys("C-k")
+    tmux.until(lambda screen: "Cache" in screen and "no model yet" in screen)
+    tmux.keys("C-q")
+    tmux.until(lambda _: not tmux.is_running)

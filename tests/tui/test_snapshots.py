@@ -32,6 +32,12 @@ def steady(monkeypatch):
     """What depends on the clock is the same each time."""
     cost_of = running_reply.cost_of
     monkeypatch.setattr(running_reply, "cost_of", lambda stats, sample: replace(cost_of(stats, sample), **COST_LINE))
+    cost_so_far = running_reply.RunningReply._cost_so_far
+    monkeypatch.setattr(
+        running_reply.RunningReply,
+        "_cost_so_far",
+        lambda reply: (cost := cost_so_far(reply)) and replace(cost, **COST_LINE),
+    )
     monkeypatch.setattr("paged_chat.tui.widgets.cache_panel.time.strftime", lambda *_: "14:02:07 ")
     # How events fall into lines depends on when they are read.
     lines = [LogLine(0.0, "reused", 13, "r2"), LogLine(0.0, "copied", 1, "r2"), LogLine(0.0, "published", 2, "r2")]

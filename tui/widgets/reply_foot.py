@@ -61,7 +61,7 @@ class ReplyFoot(Widget):
 
     @property
     def _cost(self) -> ReplyCost | None:
-        return self._message.cost if self._update is None else self._update.cost
+        return self._message.cost if self._update is None else self._update.cost_so_far
 
     @property
     def _versions(self) -> str:
@@ -79,7 +79,8 @@ class ReplyFoot(Widget):
 
     def _words(self) -> list[str]:
         words = []
-        if self._cost is not None:
+        is_reading = self._update is not None and not self._update.num_generated_tokens
+        if self._cost is not None and not is_reading:
             words.append(cost_words(self._cost, self._message.model and short_name(self._message.model)))
         return words + self._state_words()
 
@@ -110,7 +111,4 @@ def _growing_words(update: ReplyUpdate | None) -> str:
         return "waiting for the model"
     if not update.num_generated_tokens:
         return f"reading: {update.plan}" if update.plan is not None else "reading"
-    words = f"writing, {update.num_generated_tokens:,} tokens"
-    if update.tokens_per_s is not None:
-        words += f" at {update.tokens_per_s:,.0f}/s"
-    return words
+    return f"writing, {update.num_generated_tokens:,} tokens"
