@@ -59,9 +59,11 @@ class PagedChatTui(App[None]):
         if not self.is_headless:
             for number in (signal.SIGHUP, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, self._hang_up, number)
-        self.push_screen(ChatScreen())
+        screen = ChatScreen()
+        self.push_screen(screen)
         # The first frame is on the terminal before anything else takes the processor: importing torch does for seconds.
-        self.call_after_refresh(self._open)
+        # It is this screen's own; the application's is that of the empty one below it.
+        screen.call_after_refresh(self._open)
 
     @work(exit_on_error=False)
     async def _open(self) -> None:

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-FIRST_FRAME = "Message…".encode()
+FIRST_FRAME = "essage…".encode()  # of the prompt; its first letter is under the cursor, in another colour
 MODEL_READY = b"hit rate"  # the counters of the cache
 PATIENCE_S = 120.0
 

@@ -49,7 +49,7 @@ async def test_a_key_that_was_bound_anew_works_and_is_shown(desk, tmp_path):
     path.write_text('[keys]\ncontinue_reply = "f9"\nsend = "f10"\n')
     app = make_app(desk, path)
     async with app.run_test(size=(120, 40)) as pilot:
-        terminal = Terminal(app, pilot, desk)
+        terminal = Terminal(app, pilot, desk.fake)
         await terminal.until(lambda: terminal.screen.service is not None)
         await terminal.write("go")
         desk.fake.enqueue("on")

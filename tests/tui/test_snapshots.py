@@ -54,7 +54,7 @@ def snap(request, desk, snap_compare):
         app.animation_level = "none"
 
         async def run(pilot):
-            terminal = Terminal(app, pilot, desk)
+            terminal = Terminal(app, pilot, desk.fake)
             await terminal.until(lambda: terminal.screen.engine_status and terminal.screen.engine_status.window)
             terminal.prompt.cursor_blink = False
             await story(terminal)

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from textual.content import Content, Span
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 # Classes of the widget that draws them; bold, italic and struck out need none.
 CODE_INLINE = ".reply--code-inline"
@@ -101,6 +103,8 @@ def code_blocks(text: str) -> list[str]:
 
 @cache
 def _markdown() -> MarkdownIt:
+    from markdown_it import MarkdownIt  # only now: the first frame shows no Markdown
+
     return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
 

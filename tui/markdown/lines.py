@@ -8,7 +8,6 @@ from itertools import chain, zip_longest
 
 from rich.cells import cell_len
 from textual.content import Content, Span
-from textual.highlight import highlight
 from textual.style import Style
 
 from .blocks import Align, Block, Code, Heading, ItemList, Paragraph, Quote, Rule, Table, parse
@@ -109,6 +108,8 @@ class Typesetter:
         lines = [Content(head + " " * gap + COPY_WORD + " ", spans)]
         code = block.code.expandtabs(TAB_SIZE)
         if self._highlights and block.language and len(code) <= MAX_HIGHLIGHTED:
+            from textual.highlight import highlight  # a twentieth of the time to the first frame
+
             for line in highlight(code, language=block.language, tab_size=TAB_SIZE).split("\n", allow_blank=True):
                 lines += [_filled(part, width) for part in line.fold(width - 2)]
         else:
