@@ -70,6 +70,8 @@ async def settle(terminal):
     panel = terminal.screen.query_one("#cache")
     if panel.display:
         await terminal.until(lambda: panel._follower.next_event and not panel._follower.is_fading)
+        pool_map = panel.query_one("PoolMap")
+        await terminal.until(lambda: "f" not in pool_map.render_line(0).text)
         await terminal.pilot.pause(0.3)
 
 
