@@ -46,3 +46,23 @@ class Background:
     def close(self) -> None:
         """Begins nothing more; what has begun goes on."""
         self._pool.shutdown(wait=False)
+
+
+def flat(outer: Future[Future[Result]]) -> Future[Result]:
+    """The future of what the future in a future will hold."""
+    promised: Future[Result] = Future()
+
+    def pass_on(inner: Future[Result]) -> None:
+        if (error := inner.exception()) is not None:
+            promised.set_exception(error)
+        else:
+            promised.set_result(inner.result())
+
+    def look(given: Future[Future[Result]]) -> None:
+        if (error := given.exception()) is not None:
+            promised.set_exception(error)
+        else:
+            given.result().add_done_callback(pass_on)
+
+    outer.add_done_callback(look)
+    return promised

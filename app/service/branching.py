@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
 from paged_chat.engine.request import SamplingParams, TokenLogprobs
 
 from ..chats import Chat, KeptLogprobs, Message, MessageTree, NewReply
 from ..errors import CannotBranch
-from ..token_view.reply_tokens import ReplyTokens, reply_tokens
-from ..token_view.token_piece import spell
+from ..token_view.reply_tokens import ReplyToken, ReplyTokens, reply_token, reply_tokens
+from ..token_view.token_piece import TokenPiece, spell
+from ..transcript.transcript import ContextPlan
 from .engine_host import LoadedEngine
 from .new_turn import find_whole, new_replies, question_of, request_params
 from .prompts import look_up
 from .send_plan import SendPlan
+from .weighing import weigh_next
 
 DEFAULT_NUM_TOP = 5
 MAX_TOKEN_ID = 2**31 - 1
@@ -32,18 +35,46 @@ def read_tokens(loaded: LoadedEngine, reply: Message, logprobs: KeptLogprobs) ->
     """The reply as this model reads it; what was kept for ids of another vocabulary means nothing."""
     token_ids = loaded.transcript.token_ids_of(reply)
     kept = logprobs if token_ids == reply.token_ids else ()
-    return reply_tokens(
-        reply.id, reply.model, token_ids, kept, lambda wanted: loaded.served.call(spell.ask(wanted)).result()
-    )
+    return reply_tokens(reply.id, reply.model, token_ids, kept, _speller(loaded))
 
 
 def plan_branch(loaded: LoadedEngine, chat: Chat, tree: MessageTree, reply: Message, token_index: int) -> SendPlan:
-    """What a branch at this token would reuse and compute, whichever token is taken; raises as `new_branch` does."""
+    """What a branch at this token would reuse and compute, whichever token is taken; raises as `new_branch` does.
+
+    Working out the alternatives there costs the same: one token, if everything before it is cached.
+    """
+    path, context = _context_of(loaded, chat, tree, reply, token_index, num_taken=1)
+    return look_up(loaded, chat, path, context)
+
+
+def weigh_token(
+    loaded: LoadedEngine, chat: Chat, tree: MessageTree, reply: Message, token_index: int
+) -> Future[TokenLogprobs]:
+    """How likely the model holds each token in the place of this one; nothing of it is stored."""
+    _, context = _context_of(loaded, chat, tree, reply, token_index, num_taken=0)
+    num_prompt_tokens = context.num_tokens - token_index
+    return weigh_next(loaded, context.token_ids[:num_prompt_tokens], context.reply_token_ids, chat.user)
+
+
+def weighed_token(loaded: LoadedEngine, reply: Message, token_index: int, weighed: TokenLogprobs) -> ReplyToken:
+    """The token with the likeliest of its alternatives; its own probability if it is among those that are known."""
+    token_id = loaded.transcript.token_ids_of(reply)[token_index]
+    return reply_token(token_index, token_id, weighed.top, DEFAULT_NUM_TOP, _speller(loaded))
+
+
+def _context_of(
+    loaded: LoadedEngine, chat: Chat, tree: MessageTree, reply: Message, token_index: int, *, num_taken: int
+) -> tuple[list[Message], ContextPlan]:
+    """The path to the question, and the prompt up to this token, with so many more of the reply."""
     token_ids = loaded.transcript.token_ids_of(reply)
     _check_index(token_ids, token_index)
     path = tree.path(question_of(tree, reply.id))
-    context = loaded.transcript.preview(chat.system_prompt, path, reply_start=token_ids[: token_index + 1])
-    return look_up(loaded, chat, path, context)
+    start = token_ids[: token_index + num_taken]
+    return path, loaded.transcript.preview(chat.system_prompt, path, reply_start=start)
+
+
+def _speller(loaded: LoadedEngine) -> Callable[[tuple[int, ...]], Sequence[TokenPiece]]:
+    return lambda token_ids: loaded.served.call(spell.ask(token_ids)).result()
 
 
 def new_branch(

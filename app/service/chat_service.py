@@ -19,10 +19,18 @@ from ..engine_query import Query
 from ..errors import EmptyMessage, EngineUnavailable, ReplyRunning
 from ..store.chat_copies import whole
 from ..store.store import Store
-from ..token_view.reply_tokens import ReplyTokens
+from ..token_view.reply_tokens import ReplyToken, ReplyTokens
 from ..transcript.miss_reason import MissReason
-from .background import Background
-from .branching import new_branch, params_of, plan_branch, read_tokens, reply_in
+from .background import Background, flat
+from .branching import (
+    new_branch,
+    params_of,
+    plan_branch,
+    read_tokens,
+    reply_in,
+    weigh_token,
+    weighed_token,
+)
 from .chat_events import AppEvent, ChatEvent, EngineStatus
 from .chat_library import DEFAULT_SAMPLING, ChatLibrary
 from .engine_host import EngineHost
@@ -353,13 +361,27 @@ class ChatService(ChatLibrary):
     def token_alternatives(self, chat_id: str, message_id: int) -> Future[ReplyTokens]:
         """A reply's tokens, how likely each was, and what else could have stood there, as far as that was kept.
 
-        It is kept for replies drawn with `sampling.logprobs`. Raises CannotBranch for what a person wrote,
-        ReplyRunning for a reply that still grows.
+        It is kept for replies drawn with `sampling.logprobs`; `alternatives_at` works it out for one token. Raises
+        CannotBranch for what a person wrote, ReplyRunning for a reply that still grows.
         """
         reply = reply_in(self.tree(chat_id), message_id)
         logprobs = self._stores.of(chat_id).token_logprobs(message_id)
         self._check_usable()
         return self._planning.after(self._host.loaded, lambda loaded: read_tokens(loaded, reply, logprobs))
+
+    def alternatives_at(self, chat_id: str, message_id: int, token_index: int) -> Future[ReplyToken]:
+        """What else could have stood in one place of a reply, by the model that is loaded; worked out, and not kept.
+
+        It costs what `plan_branch` says of the place. Raises as `token_alternatives` does.
+        """
+        chat, tree = self.chat(chat_id), self.tree(chat_id)
+        reply = reply_in(tree, message_id)
+        self._check_usable()
+        loaded = self._host.loaded
+        asked = self._planning.after(loaded, lambda engine: weigh_token(engine, chat, tree, reply, token_index))
+        return self._planning.after(
+            flat(asked), lambda weighed: weighed_token(loaded.result(), reply, token_index, weighed)
+        )
 
     def count_tokens(self, text: str) -> Future[int]:
         """How many tokens a text has, an attachment's for instance."""

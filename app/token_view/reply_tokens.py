@@ -77,6 +77,24 @@ def reply_tokens(
     return ReplyTokens(message_id, model, tuple(tokens))
 
 
+def reply_token(
+    index: int,
+    token_id: int,
+    top: Sequence[tuple[int, float]],
+    num_shown: int,
+    spell: Callable[[tuple[int, ...]], Sequence[TokenPiece]],
+) -> ReplyToken:
+    """A token whose place was weighed later; its probability is None if it isn't among the `top` ids.
+
+    top: ids with their log probabilities, likeliest first; the written one is shown beside the first `num_shown`.
+    """
+    shown = [(other, logprob) for place, (other, logprob) in enumerate(top) if place < num_shown or other == token_id]
+    pieces = {piece.token_id: piece for piece in spell((token_id, *(other for other, _ in shown)))}
+    alternatives = tuple(Alternative(pieces[other], exp(logprob), other == token_id) for other, logprob in shown)
+    probability = next((one.probability for one in alternatives if one.is_written), None)
+    return ReplyToken(index, pieces[token_id], probability, alternatives)
+
+
 def _alternatives(one: TokenLogprobs, pieces: Mapping[int, TokenPiece]) -> tuple[Alternative, ...]:
     # What was drawn may have been less likely than all that were kept.
     logprobs = {one.token_id: one.logprob, **dict(one.top)}

@@ -9,7 +9,8 @@ from .reply_tokens import Alternative, ReplyToken
 
 PLAIN_TEXT = "Plain text, token by token; Markdown isn't drawn here."
 WEIGHED = "How likely the model alone held them, before temperature and penalties."
-NOT_KEPT = "Alternatives weren't kept for this reply: ask for them in the settings before you send."
+NOT_KEPT = "Alternatives weren't kept for this reply: open a token, and its own are worked out."
+WORK_OUT = "Work out its alternatives"
 WRITTEN = "written"
 BRANCH = "Branch here"
 

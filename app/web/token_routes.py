@@ -6,13 +6,13 @@ import asyncio
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from paged_chat.engine.errors import PagedChatError
 
 from .access import OwnChat, ServiceOf
-from .token_views import reply_tokens_view
+from .token_views import reply_tokens_view, token_view
 
 router = APIRouter(prefix="/paged-chat/chats/{chat_id}/messages/{message_id}")
 Answer = dict[str, Any]
@@ -32,6 +32,19 @@ class Branch(Place):
 async def tokens(message_id: int, chat: OwnChat, service: ServiceOf) -> Answer:
     reply = await asyncio.wrap_future(await asyncio.to_thread(service.token_alternatives, chat.id, message_id))
     return asdict(reply_tokens_view(reply))
+
+
+@router.get("/tokens/{token_index}")
+async def token(
+    message_id: int,
+    token_index: int,
+    num_tokens: Annotated[int, Query(ge=1)],
+    chat: OwnChat,
+    service: ServiceOf,
+) -> Answer:
+    """A token whose alternatives weren't kept, with those that are worked out now."""
+    weighed = await asyncio.to_thread(service.alternatives_at, chat.id, message_id, token_index)
+    return asdict(token_view(await asyncio.wrap_future(weighed), num_tokens))
 
 
 @router.post("/plan-branch")

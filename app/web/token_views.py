@@ -10,6 +10,7 @@ from ..token_view.token_words import (
     NOT_KEPT,
     PLAIN_TEXT,
     WEIGHED,
+    WORK_OUT,
     WRITTEN,
     Surety,
     choice_words,
@@ -48,6 +49,7 @@ class ReplyTokensView:
     note: str
     hint: str
     branch: str
+    work_out: str
     legend: tuple[tuple[str, str], ...]
     tokens: tuple[TokenView, ...]
 
@@ -58,12 +60,14 @@ def reply_tokens_view(reply: ReplyTokens) -> ReplyTokensView:
         note=PLAIN_TEXT if has_any else f"{PLAIN_TEXT} {NOT_KEPT}",
         hint=WEIGHED,
         branch=BRANCH,
+        work_out=WORK_OUT,
         legend=tuple((surety.look.name, surety.look.words) for surety in Surety) if has_any else (),
-        tokens=tuple(_token(token, len(reply.tokens)) for token in reply.tokens),
+        tokens=tuple(token_view(token, len(reply.tokens)) for token in reply.tokens),
     )
 
 
-def _token(token: ReplyToken, num_tokens: int) -> TokenView:
+def token_view(token: ReplyToken, num_tokens: int) -> TokenView:
+    """A token of a reply that has so many."""
     surety = surety_of(token)
     return TokenView(
         text=token.piece.flowing,

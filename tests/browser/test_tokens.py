@@ -97,14 +97,25 @@ def test_the_keyboard_does_it_all(kept_chat, open_tab, engine):
     expect(page.reply()).to_be_visible()
 
 
-def test_a_reply_without_alternatives_says_how_to_get_them(chat, engine):
+def test_alternatives_that_were_not_kept_are_worked_out_for_a_token(chat, engine):
+    engine.odds |= ODDS
     engine.enqueue("a cat")
     chat.ask("pet?")
     tokens = tokens_of(chat)
     expect(chat.replies.last.locator(".token-note")).to_contain_text("Alternatives weren't kept for this reply")
     assert tokens.all_text_contents() == ["a", " ", "c", "a", "t", "</s>"]
     tokens.nth(2).click()
-    expect(chat.page.locator(".alternatives")).to_be_hidden()
+    alternatives = chat.page.get_by_role("dialog", name="token 3 of 6")
+    expect(alternatives.get_by_role("status")).to_contain_text("computes 1 token")
+    engine.enqueue("c")
+    alternatives.get_by_role("button", name="Work out its alternatives").click()
+    weighed = chat.page.get_by_role("dialog", name="token 3 of 6, 50 %")
+    expect(weighed.get_by_role("button").nth(1)).to_have_text(re.compile("^b.*25 %$"))
+    expect(tokens.nth(2)).to_have_class(re.compile("is-likely"))
+    weighed.get_by_role("button").nth(1).click()
+    engine.enqueue("at")
+    weighed.get_by_role("button", name="Branch here").click()
+    expect(chat.reply()).to_have_text("a bat")
 
 
 def test_the_setting_keeps_them(chat, served, engine):

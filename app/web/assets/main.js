@@ -226,6 +226,7 @@ class Page {
         notify("The message and what followed it are deleted.", { action: { name: "Undo", run: () => act(id, "restore") } });
       },
       tokens: (id) => attempt(() => get(`chats/${this.chatId}/messages/${id}/tokens`)),
+      token: (id, index, numTokens) => attempt(() => get(`chats/${this.chatId}/messages/${id}/tokens/${index}?num_tokens=${numTokens}`)),
       planBranch: (id, index) => act(id, "plan-branch", { token_index: index }),
       branch: (id, index, tokenId) => follow(act(id, "branch", { token_index: index, token_id: tokenId })),
       planEdit: (id, text, show) => this.planEdit(id, text, show),

@@ -127,6 +127,7 @@ export class MessageNode {
     const answer = await this.actions.tokens(id);
     if (!answer || this.tokens || this.isLive) return;
     this.tokens = new TokenView(answer, {
+      weigh: (index) => this.actions.token(id, index, answer.tokens.length),
       plan: (index) => this.actions.planBranch(id, index),
       branch: (index, tokenId) => this.actions.branch(id, index, tokenId),
       close: () => {

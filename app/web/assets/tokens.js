@@ -8,7 +8,7 @@ const MARGIN_PX = 8;
 const NARROW = "(max-width: 699px)"; // there the list stands at the bottom
 
 export class TokenView {
-  /** answer: what the server says of the reply. actions: `plan(index)`, `branch(index, tokenId)`, `close()`. */
+  /** answer: what the server says of the reply. actions: `weigh(index)`, `plan(index)`, `branch(index, tokenId)`, `close()`. */
   constructor(answer, actions) {
     this.answer = answer;
     this.actions = actions;
@@ -33,7 +33,7 @@ export class TokenView {
     const look = token.look ? ` is-${token.look}` : "";
     const span = el("span", { class: `token${look}`, tabindex: "-1", role: "button", "data-index": index }, token.text);
     span.setAttribute("aria-label", `${token.text}, ${token.title}`);
-    if (token.alternatives.length > 0) span.setAttribute("aria-haspopup", "dialog");
+    span.setAttribute("aria-haspopup", "dialog");
     return span;
   }
 
@@ -129,7 +129,8 @@ export class TokenView {
 
   open(index, { isPinned = false } = {}) {
     const token = this.answer.tokens[index];
-    if (token.alternatives.length === 0) {
+    const isKnown = token.alternatives.length > 0;
+    if (!isKnown && !isPinned) {
       this.hide();
       return;
     }
@@ -141,10 +142,48 @@ export class TokenView {
       this.branchButton = el("button", { type: "button", class: "button is-primary" }, this.answer.branch);
       this.foot = el("div", { class: "branch-foot", hidden: true }, this.cost, this.branchButton);
       this.list.setAttribute("aria-label", token.title);
-      this.list.replaceChildren(el("p", { class: "alternatives-head" }, token.title), ...this.choices, el("p", { class: "alternatives-hint" }, this.answer.hint), this.foot);
+      const hint = isKnown && el("p", { class: "alternatives-hint" }, this.answer.hint);
+      this.list.replaceChildren(...[el("p", { class: "alternatives-head" }, token.title), ...this.choices, hint, this.foot].filter(Boolean));
       this.list.hidden = false;
+      if (!isKnown) this.offerToWeigh(index);
     }
     this.put();
+  }
+
+  /** What wasn't kept can be worked out, once it is known what that costs. */
+  async offerToWeigh(index) {
+    const button = this.branchButton;
+    this.foot.hidden = false;
+    button.textContent = this.answer.work_out;
+    button.disabled = true;
+    button.onclick = () => this.weigh(index, button);
+    const plan = await this.planOf(index);
+    if (!plan || this.branchButton !== button) return;
+    this.cost.textContent = plan.refusal ?? plan.words;
+    button.disabled = Boolean(plan.refusal);
+    this.put();
+    button.focus();
+  }
+
+  async weigh(index, button) {
+    button.disabled = true;
+    const token = await this.actions.weigh(index);
+    button.disabled = false;
+    if (!token) return;
+    this.answer.tokens[index] = token;
+    const span = this.span(token, index);
+    this.spans[index].replaceWith(span);
+    this.spans[index] = span;
+    this.setStop(this.stop);
+    if (this.branchButton !== button || this.list.hidden) return;
+    this.hide();
+    this.open(index, { isPinned: true });
+    this.choices[0]?.focus();
+  }
+
+  planOf(index) {
+    if (!this.plans.has(index)) this.plans.set(index, this.actions.plan(index));
+    return this.plans.get(index);
   }
 
   choice(index, alternative) {
@@ -165,8 +204,7 @@ export class TokenView {
     this.branchButton.onclick = () => this.branch(index, alternative);
     this.branchButton.disabled = false;
     this.put();
-    if (!this.plans.has(index)) this.plans.set(index, this.actions.plan(index));
-    const plan = await this.plans.get(index);
+    const plan = await this.planOf(index);
     if (!plan || this.place !== index || button.getAttribute("aria-pressed") !== "true") return;
     this.cost.textContent = plan.refusal ?? `${alternative.choice}: ${plan.words}`;
     this.branchButton.disabled = Boolean(plan.refusal);
@@ -188,7 +226,7 @@ export class TokenView {
     } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       const next = focused + (event.key === "ArrowDown" ? 1 : -1);
       const all = this.foot.hidden ? this.choices : [...this.choices, this.branchButton];
-      (focused === -1 ? this.choices.at(-1) : all[Math.min(Math.max(next, 0), all.length - 1)]).focus();
+      (focused === -1 ? all.at(event.key === "ArrowUp" ? -2 : -1) : all[Math.min(Math.max(next, 0), all.length - 1)])?.focus();
     } else return;
     event.preventDefault();
     event.stopPropagation();

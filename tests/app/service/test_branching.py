@@ -115,6 +115,26 @@ def test_a_copy_of_the_chat_has_them_and_a_file_of_it_has_not(desk, service, cha
     assert not tokens_of(service, brought).has_alternatives
 
 
+# Working them out
+
+
+def test_what_was_not_kept_is_worked_out_for_one_token_and_leaves_no_trace(desk, service):
+    chat = service.create_chat()
+    [reply] = desk.ask(chat, "Pet?", "a cat")
+    before = service.tree(chat.id)[reply.id], service.version(chat.id)
+    desk.fake.enqueue("c")
+    token = service.alternatives_at(chat.id, reply.id, 2).result(PATIENCE_S)
+    assert (token.index, token.piece.text, token.probability) == (2, "c", 0.5)
+    assert shown(token) == [("c", 0.5, True), ("b", 0.25, False), ("r", 0.125, False)]
+    token_ids, params, _ = desk.fake.models[-1].submitted[-1]
+    assert (token_ids[-2:], params.max_tokens) == (spelled("a "), 3)
+    assert (service.tree(chat.id)[reply.id], service.version(chat.id)) == before
+    assert desk.store.token_logprobs(reply.id) == ()
+    assert service.running(chat.id) == ()
+    with pytest.raises(CannotBranch, match="no token 9"):
+        service.alternatives_at(chat.id, reply.id, 8).result(PATIENCE_S)
+
+
 # Branching
 
 

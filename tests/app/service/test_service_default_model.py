@@ -197,3 +197,15 @@ def test_a_branch_reuses_all_before_it_and_says_what_it_would_have_said(service)
     back = service.branch_at_token(chat.id, branch.id, place, reply.token_ids[place])
     [again] = answers(service, chat, [back])
     assert (again.token_ids, again.text, again.finish_reason) == (reply.token_ids, reply.text, reply.finish_reason)
+
+
+@pytest.mark.default_model
+def test_alternatives_that_are_worked_out_later_are_those_that_would_have_been_kept(service):
+    chat = service.create_chat(sampling=SamplingParams(temperature=0.0, max_tokens=12, logprobs=5), user="weighed")
+    [reply] = ask(service, chat, "Name a river in Spain.")
+    kept = service.token_alternatives(chat.id, reply.id).result(LOAD_PATIENCE_S)
+    for place in (0, 7, len(kept.tokens) - 1):
+        token = service.alternatives_at(chat.id, reply.id, place).result(LOAD_PATIENCE_S)
+        assert [one.piece for one in token.alternatives] == [one.piece for one in kept.tokens[place].alternatives]
+        assert token.probability == pytest.approx(kept.tokens[place].probability, rel=0.01)
+        assert service.plan_branch(chat.id, reply.id, place).result(LOAD_PATIENCE_S).num_computed_tokens == 1
