@@ -72,14 +72,23 @@ async def test_esc_goes_back_step_by_step_and_changes_nothing(desk):
         assert terminal.texts == ["pet?", "a cat"]
 
 
-async def test_a_reply_whose_alternatives_were_not_kept_says_so(desk):
+async def test_alternatives_that_were_not_kept_are_worked_out_for_a_token(desk):
     async with open_terminal(desk) as terminal:
         await terminal.send("pet?", "a cat")
         await open_tokens(terminal)
-        await terminal.until(lambda: "weren't kept" in shown(terminal, "#cost"))
+        assert "weren't kept" in str(terminal.app.screen.query("Label").first(Label).render())
+        await terminal.keys("right", "right")
         assert choices(terminal) == []
-        await terminal.keys("enter", "escape")
-        assert terminal.app.screen is terminal.screen
+        await terminal.until(lambda: "computes 1 token" in shown(terminal, "#cost"))
+        assert shown(terminal, "#cost").startswith("Enter: work out its alternatives: reuses 1 block")
+        desk.fake.enqueue("c")
+        await terminal.keys("enter")
+        await terminal.until(lambda: terminal.app.screen.query_one(OptionList).has_focus)
+        assert [words[0] for words in choices(terminal)] == ["50", "25", "13"]
+        assert shown(terminal, "#place") == "token 3 of 6, 50 %"
+        desk.fake.enqueue("at")
+        await terminal.keys("enter")
+        await terminal.until(lambda: terminal.texts == ["pet?", "a bat"] and terminal.is_idle)
 
 
 async def test_without_a_reply_there_are_no_tokens(desk):

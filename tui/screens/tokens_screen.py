@@ -24,6 +24,7 @@ from paged_chat.app.token_view.token_words import (
     NOT_KEPT,
     PLAIN_TEXT,
     WEIGHED,
+    WORK_OUT,
     WRITTEN,
     Surety,
     choice_words,
@@ -32,6 +33,7 @@ from paged_chat.app.token_view.token_words import (
 )
 
 from ..messages import TokenPointed
+from ..notices import with_notices
 from ..widgets.token_text import TokenText, look_style
 
 if TYPE_CHECKING:
@@ -66,7 +68,8 @@ class TokensScreen(ModalScreen[BranchChoice | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="box"):
-            yield Label(PLAIN_TEXT, classes="hint", markup=False)
+            note = PLAIN_TEXT if self._reply.has_alternatives else f"{PLAIN_TEXT} {NOT_KEPT}"
+            yield Label(note, classes="hint", markup=False)
             yield TokenText(self._reply)
             yield Static(id="legend")
             yield Label("", id="place", markup=False)
@@ -90,7 +93,9 @@ class TokensScreen(ModalScreen[BranchChoice | None]):
 
     @on(TokenPointed)
     def show_token(self, event: TokenPointed) -> None:
-        token = self._reply.tokens[event.index]
+        token = self.query_one(TokenText).token
+        if token is None or token.index != event.index:
+            return  # the cursor has gone on
         self.query_one("#place", Label).update(place_words(token, len(self._reply.tokens)))
         choices = self.query_one(OptionList)
         choices.clear_options()
@@ -106,9 +111,11 @@ class TokensScreen(ModalScreen[BranchChoice | None]):
         self._show_cost()
 
     def action_to_list(self) -> None:
-        choices = self.query_one(OptionList)
-        if choices.option_count:
-            choices.focus()
+        token = self.query_one(TokenText).token
+        if token is not None and not token.alternatives:
+            self._weigh(token.index)
+        elif token is not None:
+            self.query_one(OptionList).focus()
 
     def action_back(self) -> None:
         text = self.query_one(TokenText)
@@ -124,11 +131,22 @@ class TokensScreen(ModalScreen[BranchChoice | None]):
             alternative = token.alternatives[event.option_index]
             self.dismiss(BranchChoice(token.index, alternative.piece.token_id))
 
+    @work(exclusive=True, group="weigh", exit_on_error=False)
+    @with_notices
+    async def _weigh(self, index: int) -> None:
+        """Works out what wasn't kept, and goes to the list of it."""
+        weighed = self._service.alternatives_at(self._chat_id, self._reply.message_id, index)
+        text = self.query_one(TokenText)
+        text.replace(await asyncio.wrap_future(weighed))
+        if text.cursor == index:
+            self.show_token(TokenPointed(index))
+            self.query_one(OptionList).focus()
+
     # What it costs
 
     @work(exclusive=True, group="plan", exit_on_error=False)
     async def _plan(self, index: int) -> None:
-        if index in self._plans or not self._reply.tokens[index].alternatives:
+        if index in self._plans:
             return
         await asyncio.sleep(PLAN_PAUSE_S)
         try:
@@ -141,12 +159,13 @@ class TokensScreen(ModalScreen[BranchChoice | None]):
     def _show_cost(self) -> None:
         """The choice in words, and its cost once that is known."""
         token, place = self.query_one(TokenText).token, self.query_one(OptionList).highlighted
-        words = ""
-        if token is not None and not self._reply.has_alternatives:
-            words = NOT_KEPT
-        elif token is not None and place is not None and place < len(token.alternatives):
+        if token is None:
+            return
+        words = f"Enter: {WORK_OUT.lower()}"
+        if place is not None and place < len(token.alternatives):
             words = choice_words(token, token.alternatives[place])
-            words += f": {self._plans[token.index]}" if token.index in self._plans else ""
+        if token.index in self._plans:
+            words += f": {self._plans[token.index]}"
         self.query_one("#cost", Label).update(words)
 
     def _draw_legend(self) -> None:

@@ -41,7 +41,7 @@ class TokenText(ScrollView, can_focus=True):
 
     def __init__(self, reply: ReplyTokens) -> None:
         super().__init__()
-        self._tokens = reply.tokens
+        self._tokens = list(reply.tokens)
         self._lines: list[Line] = []
         self._place_of: dict[int, tuple[int, Part]] = {}  # the line and the part where a token begins
         self.cursor = 0
@@ -50,6 +50,11 @@ class TokenText(ScrollView, can_focus=True):
     def token(self) -> ReplyToken | None:
         """The one under the cursor."""
         return self._tokens[self.cursor] if self._tokens else None
+
+    def replace(self, token: ReplyToken) -> None:
+        """More is known of a token now."""
+        self._tokens[token.index] = token
+        self.refresh()
 
     def render_line(self, y: int) -> Strip:
         number = y + self.scroll_offset.y
