@@ -52,7 +52,7 @@ class Engine:
         with ThreadPoolExecutor(1, "paged-chat tokenizer") as beside:
             tokenizer = None if files is None else beside.submit(Tokenizer, files)
             kv_cache = build_kv_cache(self.config, model)
-            runner = ModelRunner(model.decoder, kv_cache, model.device)
+            runner = ModelRunner(model.decoder, kv_cache, model.device, sharing=model.sharing)
             self._warm_up = WarmUp(runner, model.decoder.path_rows)
             self._warm_up.start(on_progress)
             self._tokenizer = None if tokenizer is None else tokenizer.result()

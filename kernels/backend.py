@@ -8,6 +8,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from .shared_run import SharedRun
+
 
 class Backend(Protocol):
     """Shapes: T tokens, S sequences, H query heads, K key/value heads, D head size, B tokens a block, N blocks.
@@ -46,6 +48,24 @@ class Backend(Protocol):
         window: int | None,  # a query sees itself and the window - 1 tokens before it
     ) -> Tensor:  # [S, H, D]
         """Attention of each sequence's last token over its paged context (PagedAttention, Kwon et al. 2023)."""
+        ...
+
+    def attention_prefix(
+        self,
+        query: Tensor,  # [S, H, D]
+        key_cache: Tensor,
+        value_cache: Tensor,
+        block_tables: Tensor,  # [S, max_blocks] int32, padded with 0
+        context_lens: Tensor,  # [S] int32, the query's own token included
+        scale: float,
+        window: int | None,
+        runs: tuple[SharedRun, ...],
+    ) -> Tensor:  # [S, H, D]
+        """`attention_decode`, with what the sequences share read once and merged with what each has of its own
+        (cascade inference, Ye et al. 2024; Hydragen, Juravsky et al. 2024).
+
+        A backend may read all of it for each sequence where that is faster.
+        """
         ...
 
     def attention_prefill(

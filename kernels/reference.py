@@ -7,6 +7,8 @@ Keys and values of one block are `[num_kv_heads, block_size, head_dim]`.
 import torch
 from torch import Tensor
 
+from .shared_run import SharedRun, own_first_blocks
+
 name: str = "reference"
 
 
@@ -41,6 +43,53 @@ def attention_decode(
     """Attention of each sequence's last token over its paged context: a prefill of one query per sequence."""
     cu_seqlens_q = torch.arange(len(query) + 1, dtype=torch.int32)
     return attention_prefill(query, key_cache, value_cache, block_tables, context_lens, cu_seqlens_q, 1, scale, window)
+
+
+def attention_prefix(
+    query: Tensor,  # [S, H, D]
+    key_cache: Tensor,  # [N, K, B, D]
+    value_cache: Tensor,  # [N, K, B, D]
+    block_tables: Tensor,  # [S, max_blocks] int32
+    context_lens: Tensor,  # [S] int32
+    scale: float,
+    window: int | None,
+    runs: tuple[SharedRun, ...],
+) -> Tensor:  # [S, H, D]
+    """Each stretch of blocks gives an output o_i and a log-sum-exp lse_i; together Σ e^(lse_i - lse) o_i.
+
+    Keys and values of a run are gathered once, from the table of its first row.
+    """
+    block_size, own_firsts = key_cache.shape[2], own_first_blocks(runs, len(query))
+    stretches = [(run.rows, run.first_block, run.end_block) for run in runs]
+    num_blocks = [-(-length // block_size) for length in context_lens.tolist()]
+    stretches += [((row,), own_firsts[row], num_blocks[row]) for row in range(len(query))]
+    lse = torch.full(query.shape[:2], float("-inf"))
+    total = torch.zeros(query.shape, dtype=torch.float32)
+    for rows, first, end in stretches:
+        table = block_tables[rows[0], first:end]
+        keys, values = (_gather(cache, table, block_size * len(table)) for cache in (key_cache, value_cache))
+        for row in rows:
+            first_seen = max(0, int(context_lens[row]) - window) if window is not None else 0
+            seen = slice(max(0, first_seen - first * block_size), int(context_lens[row]) - first * block_size)
+            if keys[:, seen].shape[1] == 0:
+                continue
+            output, own_lse = _attend_part(query[row].float(), keys[:, seen], values[:, seen], scale)
+            merged = torch.logaddexp(lse[row], own_lse)
+            total[row] = total[row] * (lse[row] - merged).exp()[:, None] + output * (own_lse - merged).exp()[:, None]
+            lse[row] = merged
+    return total.to(query.dtype)
+
+
+def _attend_part(
+    query: Tensor,  # [H, D] float32
+    keys: Tensor,  # [K, L, D] float32
+    values: Tensor,  # [K, L, D] float32
+    scale: float,
+) -> tuple[Tensor, Tensor]:  # [H, D], [H]
+    """One query's attention over some of its context, and the log-sum-exp of its scores."""
+    group = len(query) // len(keys)
+    scores = torch.einsum("hd,hld->hl", query, keys.repeat_interleave(group, dim=0)) * scale
+    return torch.einsum("hl,hld->hd", scores.softmax(-1), values.repeat_interleave(group, dim=0)), scores.logsumexp(-1)
 
 
 def attention_prefill(

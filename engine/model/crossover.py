@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from ...kernels import Backend
 from ..batch import Batch
 from ..cache.kv_cache import KVCache
 from .config import ModelConfig
@@ -33,35 +34,30 @@ def measure_crossover(
     config: ModelConfig, packed_weights: PackedWeights, dense: Decoder, dtype: torch.dtype
 ) -> int | None:
     """Rows of a step from which on dense weights should take it; None where the times were too unsteady to tell."""
-    few = _few_layers(config)
-    arrays = PackedArrays(few, _few_of(packed_weights, few.num_layers), max(CANDIDATES))
+    few = few_layers(config)
+    arrays = PackedArrays(few, few_of(packed_weights, few.num_layers), max(CANDIDATES))
     packed = PackedDecoder(few, arrays, dtype)
     weights = replace(dense.weights, layers=dense.weights.layers[: few.num_layers])
     few_dense = Decoder(few, weights, dense.backend, max(CANDIDATES))
-    cache = KVCache(
-        dense.backend,
-        num_layers=few.num_layers,
-        num_blocks=1 + max(CANDIDATES) // BLOCK_SIZE,
-        num_kv_heads=few.num_kv_heads,
-        block_size=BLOCK_SIZE,
-        head_dim=few.head_dim,
-        dtype=dtype,
-        device=torch.device("cpu"),
-    )
+    cache = small_cache(dense.backend, few, 1 + max(CANDIDATES) // BLOCK_SIZE, dtype)
     return cross([_times(packed, few_dense, cache, num_rows) for num_rows in CANDIDATES])
 
 
 def cross(times: list[tuple[list[float], list[float]]]) -> int | None:
     """times: of packed and of dense weights for each candidate. The first from which on dense ones always win."""
-    for of_one in (each for pair in times for each in pair):
-        if statistics.median(of_one) > MOST_SPREAD * min(of_one):
-            return None
+    if not all(is_steady(of_one) for pair in times for of_one in pair):
+        return None
     first = NEVER_FASTER
     for num_rows, (packed, dense) in reversed(list(zip(CANDIDATES, times, strict=True))):
         if min(dense) >= min(packed):
             break
         first = num_rows
     return first
+
+
+def is_steady(times: list[float]) -> bool:
+    """Whether nothing else seems to have run."""
+    return statistics.median(times) <= MOST_SPREAD * min(times)
 
 
 def _times(packed: ManyRows, dense: ManyRows, cache: KVCache, num_rows: int) -> tuple[list[float], list[float]]:
@@ -94,12 +90,26 @@ def _prompt(num_rows: int) -> Batch:
     )
 
 
-def _few_layers(config: ModelConfig) -> ModelConfig:
+def small_cache(backend: Backend, config: ModelConfig, num_blocks: int, dtype: torch.dtype) -> KVCache:
+    """To measure with."""
+    return KVCache(
+        backend,
+        num_layers=config.num_layers,
+        num_blocks=num_blocks,
+        num_kv_heads=config.num_kv_heads,
+        block_size=BLOCK_SIZE,
+        head_dim=config.head_dim,
+        dtype=dtype,
+        device=torch.device("cpu"),
+    )
+
+
+def few_layers(config: ModelConfig) -> ModelConfig:
     count = min(NUM_LAYERS, config.num_layers)
     return replace(config, num_layers=count, windows=config.windows[:count], nope=config.nope[:count])
 
 
-def _few_of(weights: PackedWeights, num_layers: int) -> PackedWeights:
+def few_of(weights: PackedWeights, num_layers: int) -> PackedWeights:
     """The first layers' weights, without a copy."""
     return replace(
         weights,

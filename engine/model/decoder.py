@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from ...kernels.backend import Backend
+from ...kernels.shared_run import SharedRun
 from ..batch import Batch
 from .config import ModelConfig
 from .rope import cos_sin_tables
@@ -27,9 +28,12 @@ class DecoderInput:
     num_decodes: int
     max_query_len: int
     max_context_len: int  # of context_lens, known here without asking the device
+    shared_runs: tuple[SharedRun, ...] = ()  # of the sequences that decode, to be read once
 
     @classmethod
-    def from_batch(cls, batch: Batch, device: torch.device | str = "cpu") -> "DecoderInput":
+    def from_batch(
+        cls, batch: Batch, device: torch.device | str = "cpu", shared_runs: tuple[SharedRun, ...] = ()
+    ) -> "DecoderInput":
         """On the CPU the tensors share the arrays' memory."""
 
         def tensor(array: object) -> Tensor:
@@ -47,6 +51,7 @@ class DecoderInput:
             num_decodes=batch.num_decodes,
             max_query_len=batch.max_query_len,
             max_context_len=int(batch.context_lens.max(initial=0)),
+            shared_runs=shared_runs,
         )
 
 
@@ -125,11 +130,9 @@ class Decoder:
         window = config.windows[index]
         tables, lens = inputs.block_tables, inputs.context_lens
         if decodes:
-            parts.append(
-                backend.attention_decode(
-                    query[:decodes], key_cache, value_cache, tables[:decodes], lens[:decodes], self.scale, window
-                )
-            )
+            own = (query[:decodes], key_cache, value_cache, tables[:decodes], lens[:decodes], self.scale, window)
+            runs = inputs.shared_runs
+            parts.append(backend.attention_prefix(*own, runs) if runs else backend.attention_decode(*own))
         if decodes < len(query):
             parts.append(
                 backend.attention_prefill(

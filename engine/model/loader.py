@@ -13,6 +13,7 @@ from ...kernels import Backend, choose_backend
 from ..config import EngineConfig
 from ..errors import InvalidParameter
 from ..progress import LoadProgress, OnProgress, ignore_progress
+from ..shared_runs import SharingRule
 from .catalog import ModelSource, resolve
 from .config import ModelConfig
 from .decoder import Decoder
@@ -25,7 +26,7 @@ from .memory import check_fits
 from .packed_arrays import PackedArrays
 from .packed_decoder import PackedDecoder
 from .packed_weights import fits_packed, from_tensors, pack_weights, packed_tensors
-from .path_choice import ModelPaths, choose_crossover, choose_paths
+from .path_choice import ModelPaths, choose_crossover, choose_paths, choose_sharing
 from .prepared import PreparedFile, PreparedTensor
 from .safetensors import SafetensorsSource, weight_files
 from .tiled_decoder import MIN_TILED_ROWS, TiledDecoder, fits_tiled
@@ -37,6 +38,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 FIRST_POSITIONS = 32768
 
 
+ON_A_GPU = SharingRule(min_rows=4, min_blocks=64)
+"""Not measured: where what is shared is far more than what each has of its own, and a group fills a tile."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
     """What the engine runs.
@@ -45,11 +50,13 @@ class LoadedModel:
     tokenizer_source: the folder in Hugging Face layout, or the `.gguf` file, that the tokenizer is read from.
     context_window: tokens that prompt and reply may have together.
     weights: "dense", "int8" or "int4".
+    sharing: when blocks that sequences share are read once for all of them; None for never.
     """
 
     name: str
     model_config: ModelConfig
     decoder: Decoder | PackedDecoder
+    sharing: SharingRule | None
     backend: Backend
     device: torch.device
     dtype: torch.dtype
@@ -81,6 +88,7 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
     num_positions = min(window, FIRST_POSITIONS)
     paths = _choose_paths(config, model, weights, dtype, backend, on_progress)
     dense, packed = None, None
+    sharing = ON_A_GPU if backend.name == "triton" else None
     if paths.uses_dense:
         dense_weights = DecoderWeights.from_tensors(model.config, _dense_tensors(model, dtype, device, on_progress))
         dense = Decoder(model.config, dense_weights, paths.backend, num_positions)
@@ -88,9 +96,9 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
         packed_weights = from_tensors(paths.bits, _packed_tensors(model, paths.bits, on_progress))
         arrays = PackedArrays(model.config, packed_weights, num_positions)
         if paths.uses_tiles:
-            packed = PackedDecoder(
-                model.config, arrays, dtype, TiledDecoder(model.config, arrays, dtype), MIN_TILED_ROWS
-            )
+            tiled = TiledDecoder(model.config, arrays, dtype)
+            packed = PackedDecoder(model.config, arrays, dtype, tiled, MIN_TILED_ROWS)
+            sharing = choose_sharing(model.config, packed_weights, dtype, paths.backend, on_progress)
         elif dense is not None:
             crossover = choose_crossover(model.config, packed_weights, dense, dtype, on_progress)
             packed = PackedDecoder(model.config, arrays, dtype, dense, crossover)
@@ -102,6 +110,7 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
         name=source.name,
         model_config=model.config,
         decoder=decoder,
+        sharing=sharing,
         backend=paths.backend,
         device=device,
         dtype=dtype,

@@ -20,6 +20,7 @@ class MachineRecord:
     identity: str
     checks: dict[str, PathCheck] = field(default_factory=dict)
     crossovers: dict[str, int] = field(default_factory=dict)  # rows of a step
+    sharing: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows and blocks from which on it pays
 
     @classmethod
     def load(cls, identity: str) -> "MachineRecord":
@@ -27,7 +28,9 @@ class MachineRecord:
             stored = json.loads(_path().read_text())
             if stored["identity"] == identity:
                 checks = {key: PathCheck(**fields) for key, fields in stored["checks"].items()}
-                return cls(identity, checks, {key: int(rows) for key, rows in stored["crossovers"].items()})
+                crossovers = {key: int(rows) for key, rows in stored["crossovers"].items()}
+                sharing = {key: (int(rows), int(blocks)) for key, (rows, blocks) in stored["sharing"].items()}
+                return cls(identity, checks, crossovers, sharing)
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             pass
         return cls(identity)

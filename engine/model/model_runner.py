@@ -6,8 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...kernels.shared_run import SharedRun
 from ..batch import Batch
 from ..cache.kv_cache import KVCache
+from ..shared_runs import SharingRule, find_shared_runs
 from .cuda_graphs import GraphedDecoder, choose_capture
 from .decoder import Decoder, DecoderInput
 from .packed_decoder import PackedDecoder
@@ -17,9 +19,17 @@ class ModelRunner:
     """Owns what lies on the device: the decoder's weights, the pool's bytes, and on a GPU the graphs of its decodes."""
 
     def __init__(
-        self, decoder: Decoder | PackedDecoder, kv_cache: KVCache, device: torch.device, *, with_graphs: bool = True
+        self,
+        decoder: Decoder | PackedDecoder,
+        kv_cache: KVCache,
+        device: torch.device,
+        *,
+        sharing: SharingRule | None = None,
+        with_graphs: bool = True,
     ) -> None:
         self._decoder = decoder
+        self.sharing = sharing  # when blocks that sequences share are read once for all of them; None for never
+        self.num_block_reads_saved = 0  # of a block in all layers, since the start
         self._kv_cache = kv_cache
         self._device = device
         self._graphs = self._graphed(decoder) if with_graphs and isinstance(decoder, Decoder) else None
@@ -32,7 +42,7 @@ class ModelRunner:
             self._forward,
             capture,
             self._device,
-            block_size=self._kv_cache.pool.shape[-1] // decoder.config.kv_width,
+            block_size=self._block_size,
             kept_alive=lambda: (decoder.cos, decoder.sin),
         )
 
@@ -60,8 +70,25 @@ class ModelRunner:
         with torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext():
             if batch.copies:
                 self._kv_cache.copy_blocks(batch.copies)
+            # A graph is bound to its shapes, and what is shared changes: there every sequence reads its own context.
             logits = self._graphs.run(batch) if self._graphs is not None else None
-            return self._forward(DecoderInput.from_batch(batch, self._device)) if logits is None else logits
+            if logits is not None:
+                return logits
+            runs = self._shared_runs(batch)
+            self.num_block_reads_saved += sum((len(run.rows) - 1) * run.num_blocks for run in runs)
+            return self._forward(DecoderInput.from_batch(batch, self._device, runs))
+
+    @property
+    def _block_size(self) -> int:
+        return int(self._kv_cache.pool.shape[-1]) // self._decoder.config.kv_width
+
+    def _shared_runs(self, batch: Batch) -> tuple[SharedRun, ...]:
+        if self.sharing is None or batch.num_decodes < self.sharing.min_rows:
+            return ()
+        decodes = slice(batch.num_decodes)
+        # The block that a row writes in this step is its own, however many hold it by count.
+        num_full = (batch.context_lens[decodes].astype(np.int64) - 1) // self._block_size
+        return find_shared_runs(batch.block_tables[decodes], num_full, self.sharing)
 
     def _forward(self, inputs: DecoderInput) -> Tensor:
         return self._decoder.forward(inputs, self._kv_cache.key_caches, self._kv_cache.value_caches)

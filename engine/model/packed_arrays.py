@@ -8,9 +8,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from paged_chat.kernels.cpu.amx_prefix import most_members, segment_blocks
 from paged_chat.kernels.cpu.arrays import address, stride_bytes
 from paged_chat.kernels.cpu.paged_attention import count_pieces
+from paged_chat.kernels.cpu.piece_attention import BLOCK_SIZE
 from paged_chat.kernels.cpu.simd import LANES
+from paged_chat.kernels.cpu.team import default_threads
+from paged_chat.kernels.prefix_plan import PrefixPlan, plan_prefixes
+from paged_chat.kernels.shared_run import SharedRun
 
 from .config import ModelConfig
 from .decoder import DecoderInput
@@ -48,10 +53,24 @@ class PackedArrays:
         """Of 16 outputs each, in one layer; `linear` is one of LINEARS."""
         return self._linears[LINEARS.index(linear)].shape[1]
 
-    def piece_starts(self, context_lens: NDArray[np.int64]) -> NDArray[np.int64]:  # [M] → [L or 1, M + 1]
+    def shares(self, max_context_len: int) -> NDArray[np.int64]:  # [L]
+        """1 for each layer whose rows see contexts of so many tokens from the start, 0 where a window hides some."""
+        return ((self._windows == 0) | (self._windows >= max_context_len)).astype(np.int64)
+
+    def piece_starts(
+        self,
+        context_lens: NDArray[np.int64],  # [M]
+        own_starts: NDArray[np.int64],  # [2, M] of a PrefixPlan
+        shares: NDArray[np.int64],  # [L]
+    ) -> NDArray[np.int64]:  # [L or 1, M + 1]
         """`count_pieces` of each layer's window; one row where no layer has one."""
         windows = self._windows if self._windows.any() else self._windows[:1]
-        return np.stack([count_pieces(context_lens, int(window)) for window in windows])
+        return np.stack(
+            [
+                count_pieces(context_lens, int(window), own_starts[is_shared])
+                for window, is_shared in zip(windows, shares[: len(windows)], strict=True)
+            ]
+        )
 
     def parameters(self, max_context_len: int) -> tuple[Any, ...]:
         """The steps' parameters from `weights` to `scale`, for contexts of so many tokens."""
@@ -101,6 +120,12 @@ class StepRows:
             positions + 1,
             counts,
         )
+
+
+def plan_for(runs: tuple[SharedRun, ...], config: ModelConfig, num_rows: int) -> PrefixPlan:
+    """Who computes what of the blocks that a step's rows share."""
+    group = config.num_heads // config.num_kv_heads
+    return plan_prefixes(runs, num_rows, BLOCK_SIZE, most_members(group), segment_blocks(runs, default_threads()))
 
 
 def cache_addresses(key_caches: list[Tensor], value_caches: list[Tensor]) -> tuple[np.uint64, ...]:

@@ -17,8 +17,9 @@ from paged_chat.kernels.cpu.work_sharing import new_counters
 
 from .config import ModelConfig
 from .decoder import DecoderInput
-from .packed_arrays import PackedArrays, StepRows, cache_addresses
+from .packed_arrays import PackedArrays, StepRows, cache_addresses, plan_for
 from .packed_weights import HEAD_BITS
+from .tiled_decoder import SHARED_TERMS, fits_tiled
 
 LEVELS = 2  # bytes of an activation
 MAX_PACKED_ROWS = 96
@@ -40,7 +41,8 @@ class PackedDecoder:
     """Token ids in, next-token logits out, as `Decoder`; sums are exact or in a fixed order.
 
     A token's logits are the same to the bit whatever is computed beside it, as long as every step is packed.
-    `many_rows`, where it is given, takes steps of at least so many rows: faster, and rounded differently.
+    `many_rows`, where it is given, takes steps of at least so many rows: faster, and rounded differently. So is what
+    an input says that sequences share, where matrix tiles can read it.
     """
 
     def __init__(
@@ -56,7 +58,11 @@ class PackedDecoder:
         self._min_many_rows = min_many_rows
         group = config.num_heads // config.num_kv_heads
         at_once = heads_at_once(group, config.head_dim)
-        self._step = compile_step(config.head_dim, group, at_once, KINDS[dtype], weights.bits, HEAD_BITS, LEVELS)
+        self._shares_blocks = fits_tiled(config, dtype)
+        shared_terms = SHARED_TERMS if self._shares_blocks else 0
+        self._step = compile_step(
+            config.head_dim, group, at_once, KINDS[dtype], weights.bits, HEAD_BITS, LEVELS, shared_terms
+        )
         self._weights = weights
         others = () if many_rows is None else many_rows.path_rows
         self.path_rows = (1, *(rows for rows in others if rows >= min_many_rows))
@@ -73,7 +79,9 @@ class PackedDecoder:
             return self._many_rows.forward(inputs, key_caches, value_caches)
         config, weights = self.config, self._weights
         rows = StepRows.from_input(inputs)
-        piece_starts = weights.piece_starts(rows.context_lens)
+        plan = plan_for(inputs.shared_runs if self._shares_blocks else (), config, num_rows)
+        shares = weights.shares(inputs.max_context_len)
+        piece_starts = weights.piece_starts(rows.context_lens, plan.own_starts, shares)
         num_pieces = int(piece_starts[:, -1].max()) if num_rows <= ROWS_BY_PIECE else 0
         width, query_width, inner = config.hidden_size, config.query_width, config.intermediate_size
         widest = max(width, query_width, inner)
@@ -89,6 +97,8 @@ class PackedDecoder:
             rows.block_tables,
             rows.context_lens,
             piece_starts,
+            plan.arrays,
+            shares,
             inputs.logits_rows.numpy(),
             logits,
             *weights.parameters(inputs.max_context_len),
@@ -101,5 +111,6 @@ class PackedDecoder:
             np.zeros((num_rows, LANES * weights.num_tiles("output")), np.float32),
             np.empty((num_rows, 2 * inner), np.float32),
             np.empty((num_pieces, config.num_heads, PART_HEADER + config.head_dim), np.float32),
+            np.empty((len(plan.members), config.num_heads, PART_HEADER + config.head_dim), np.float32),
         )
         return torch.from_numpy(logits)[:, : config.vocab_size]

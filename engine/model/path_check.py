@@ -19,6 +19,7 @@ from paged_chat.kernels.cpu.packed_linear import quantise
 from ...kernels import choose_backend
 from ..batch import Batch
 from ..cache.kv_cache import KVCache
+from ..shared_runs import SharingRule, find_shared_runs
 from .config import ModelConfig
 from .decoder import Decoder, DecoderInput
 from .packed_arrays import PackedArrays
@@ -34,12 +35,20 @@ TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 4e-3}
 PACKED_TOLERANCE = 2e-3  # packed layers round their activations to 16 bits, whatever the dtype
 NUM_LAYERS, NUM_KV_HEADS, WIDTH, INNER, VOCAB = 2, 2, 64, 96, 40
 BLOCK_SIZE = 16
+ANY_RUN = SharingRule(min_rows=2, min_blocks=1)
 CPU = torch.device("cpu")
 
 # The steps, each of (sequence, its first new token, how many): a prompt, its second chunk over what is there, a decode
-# beside another prompt, two decodes.
-STEPS = (((0, 0, 160),), ((0, 160, 140),), ((0, 300, 1), (1, 0, 24)), ((0, 301, 1), (1, 24, 1)))
-LENGTHS = (302, 25)
+# beside another prompt, two decodes, and two of which one begins with the other's full blocks.
+STEPS = (
+    ((0, 0, 160),),
+    ((0, 160, 140),),
+    ((0, 300, 1), (1, 0, 24)),
+    ((0, 301, 1), (1, 24, 1)),
+    ((0, 302, 1), (2, 288, 1)),
+)
+LENGTHS = (303, 25, 289)
+NUM_COMMON_BLOCKS = 18  # of sequences 0 and 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,13 +187,23 @@ def _run(
     cache.pool.fill_(torch.nan)
     block_ids = 1 + np.random.default_rng(0).permutation(sum(widths))
     tables = np.zeros((len(LENGTHS), max(widths)), np.int32)
-    tables[0, : widths[0]], tables[1, : widths[1]] = np.split(block_ids, [widths[0]])
+    for table, width, own in zip(tables, widths, np.split(block_ids, np.cumsum(widths)[:-1]), strict=True):
+        table[:width] = own
+    tables[2, :NUM_COMMON_BLOCKS] = tables[0, :NUM_COMMON_BLOCKS]
+    shares = len(decoder.path_rows) > 1  # packed steps alone share nothing
     started = time.perf_counter()
-    logits = [
-        decoder.forward(DecoderInput.from_batch(_batch(step, tables)), cache.key_caches, cache.value_caches)
-        for step in STEPS
-    ]
+    logits = []
+    for step in STEPS:
+        batch = _batch(step, tables)
+        runs = find_shared_runs(batch.block_tables[: batch.num_decodes], _num_full(batch), ANY_RUN) if shares else ()
+        inputs = DecoderInput.from_batch(batch, shared_runs=runs)
+        logits.append(decoder.forward(inputs, cache.key_caches, cache.value_caches))
     return torch.cat(logits), (time.perf_counter() - started) * 1e3
+
+
+def _num_full(batch: Batch) -> np.ndarray:
+    """Blocks of each decode that are full."""
+    return (batch.context_lens[: batch.num_decodes].astype(np.int64) - 1) // BLOCK_SIZE
 
 
 def _batch(step: tuple[tuple[int, int, int], ...], tables: np.ndarray) -> Batch:

@@ -13,6 +13,7 @@ from paged_chat.kernels.cpu.team import default_threads
 
 from ...kernels import Backend, choose_backend
 from ..progress import LoadProgress, OnProgress
+from ..shared_runs import SharingRule
 from .config import ModelConfig
 from .crossover import CANDIDATES, NEVER_FASTER, measure_crossover
 from .decoder import Decoder
@@ -20,6 +21,7 @@ from .machine_record import MachineRecord
 from .packed_decoder import MAX_PACKED_ROWS
 from .packed_weights import PackedWeights
 from .path_check import PathCheck, PathName, check_path, describe
+from .sharing_trial import USUAL_RULE, measure_sharing, rule_of
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +66,7 @@ def choose_crossover(
 ) -> int:
     """Rows of a step from which on dense weights take it from packed ones, as measured here or before."""
     record = _record()
-    widths = f"{config.hidden_size} {config.query_width} {config.kv_width} {config.intermediate_size}"
-    key = f"{describe(config, dtype, packed_weights.bits)}, widths {widths}, {default_threads()} threads"
+    key = _measured_for(config, packed_weights, dtype)
     if key not in record.crossovers:
         on_progress(LoadProgress("warm up", 0, None))
         measured = measure_crossover(config, packed_weights, dense, dtype)
@@ -74,6 +75,27 @@ def choose_crossover(
         record.crossovers[key] = measured
         record.save()
     return min(max(record.crossovers[key], CANDIDATES[0]), NEVER_FASTER)
+
+
+def choose_sharing(
+    config: ModelConfig, packed_weights: PackedWeights, dtype: torch.dtype, backend: Backend, on_progress: OnProgress
+) -> SharingRule | None:
+    """When blocks that rows share are read once, as measured here or before; None for never."""
+    record = _record()
+    key = _measured_for(config, packed_weights, dtype)
+    if key not in record.sharing:
+        on_progress(LoadProgress("warm up", 0, None))
+        measured = measure_sharing(config, packed_weights, dtype, backend)
+        if measured is None:
+            return USUAL_RULE
+        record.sharing[key] = measured
+        record.save()
+    return rule_of(record.sharing[key])
+
+
+def _measured_for(config: ModelConfig, packed_weights: PackedWeights, dtype: torch.dtype) -> str:
+    widths = f"{config.hidden_size} {config.query_width} {config.kv_width} {config.intermediate_size}"
+    return f"{describe(config, dtype, packed_weights.bits)}, widths {widths}, {default_threads()} threads"
 
 
 def known_checks() -> list[PathCheck]:

@@ -20,7 +20,7 @@ from paged_chat.kernels.cpu.work_sharing import new_counters
 
 from .config import ModelConfig
 from .decoder import DecoderInput
-from .packed_arrays import PackedArrays, StepRows, cache_addresses
+from .packed_arrays import PackedArrays, StepRows, cache_addresses, plan_for
 from .packed_weights import HEAD_BITS
 
 MIN_TILED_ROWS = 12
@@ -28,6 +28,9 @@ LEVELS = 2  # bytes of an activation before the head
 MAX_EXACT_ROWS = 48
 """Up to so many rows, products keep 16 digits: time goes to the weights then, and short prompts are where a model's
 first choice is often close."""
+
+SHARED_TERMS = 3
+"""How exactly a decoding row attends to blocks that it shares: to 16 digits, as to those of its own."""
 
 
 def fits_tiled(config: ModelConfig, dtype: torch.dtype) -> bool:
@@ -58,7 +61,9 @@ class TiledDecoder:
         terms = 3 if num_rows <= MAX_EXACT_ROWS else 1
         group = config.num_heads // config.num_kv_heads
         rows, logits_rows = StepRows.from_input(inputs), inputs.logits_rows.numpy()
-        piece_starts = weights.piece_starts(rows.context_lens[:num_decodes])
+        plan = plan_for(inputs.shared_runs, config, num_decodes)
+        shares = weights.shares(inputs.max_context_len)
+        piece_starts = weights.piece_starts(rows.context_lens[:num_decodes], plan.own_starts, shares)
         num_pieces = int(piece_starts[:, -1].max()) if num_decodes <= ROWS_BY_PIECE else 0
         chunks = plan_chunks(rows.counts[num_decodes:], config.num_kv_heads, default_threads())
         chunks[:, 0] += num_decodes
@@ -83,6 +88,8 @@ class TiledDecoder:
             rows.context_lens,
             num_decodes,
             piece_starts,
+            plan.arrays,
+            shares,
             chunks,
             _with_logits(chunks, logits_rows),
             int(logits_rows.min(initial=_rounded_up(num_rows))) // ROWS,
@@ -104,6 +111,7 @@ class TiledDecoder:
             np.empty((num_logits, width // GROUP), np.float32),
             np.empty((num_decodes, query_width), np.float32),
             np.empty((num_pieces, config.num_heads, PART_HEADER + config.head_dim), np.float32),
+            np.empty((len(plan.members), config.num_heads, PART_HEADER + config.head_dim), np.float32),
         )
         return torch.from_numpy(logits)[:, : config.vocab_size]
 

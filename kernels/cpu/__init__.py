@@ -7,6 +7,7 @@ from .attention import attention_decode, attention_prefill
 from .elementwise import rms_norm, rope, silu_mul
 from .kv_cache import copy_blocks, kv_block_shapes, write_kv
 from .linear import linear
+from .prefix_attention import attention_prefix
 from .rope_kv import rope_write_kv
 
 name: str = "cpu"
@@ -14,6 +15,7 @@ name: str = "cpu"
 __all__ = [
     "attention_decode",
     "attention_prefill",
+    "attention_prefix",
     "copy_blocks",
     "kv_block_shapes",
     "linear",

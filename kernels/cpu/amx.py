@@ -59,6 +59,10 @@ def tile_shapes() -> NDArray[np.uint8]:
     return shapes
 
 
+tile_shapes_compiled = compiled()(tile_shapes)
+"""The same for compiled functions."""
+
+
 def _tile(builder: Any, name: str, *arguments: Any) -> None:
     simd.call(builder, f"llvm.x86.{name}", ir.VoidType(), *arguments)
 

@@ -16,6 +16,7 @@ from .amx_attention import attend_chunks, scratch_floats
 from .amx_heads import SCRATCH_ROWS, project_heads
 from .amx_layout import num_parts_of, store_row
 from .amx_linear import STRIP, add_linear, gated_linear
+from .amx_prefix import attend_shared, prefix_scratch
 from .packed_linear import linear as packed_linear
 from .packed_linear import quantise_row
 from .paged_attention import attend_rows
@@ -23,8 +24,9 @@ from .rows import norm_only
 from .simd import LANES, SOURCE_STAMP, compiled
 from .work_sharing import items
 
-STAGES_PER_LAYER = 10
+STAGES_PER_LAYER = 11
 FINAL_STAGES = 2
+EXACT = 3  # of amx.py's terms, for what a decoding row sees
 LOG2_E = np.float32(1.4426950408889634)  # scores are powers of 2 here
 
 
@@ -52,6 +54,8 @@ def compile_step(
         context_lens,  # [M] int64
         num_decodes,  # rows at the front that are sequences of their own
         piece_starts,  # [L or 1, num_decodes + 1] int64, count_pieces of each layer's window
+        prefixes,  # of PrefixPlan, of the rows that decode: segments, members, own_starts, part_starts
+        shares,  # [L] int64, 1 where the rows see their contexts from the start
         chunks,  # [chunks, 2] of plan_chunks, of the other rows
         last_chunks,  # those of them that the last layer needs
         first_logits_group,  # of 16 rows, the first that gives logits
@@ -86,6 +90,7 @@ def compile_step(
         sums,
         decoded,  # scratch float32 [num_decodes, H D]
         parts,  # scratch float32 [pieces, H, PART_HEADER + D]
+        shared_parts,  # scratch float32 [members, H, PART_HEADER + D]
     ):
         _ = stamp
         num_rows, width = positions.shape[0], total.shape[1]
@@ -103,6 +108,8 @@ def compile_step(
         strip = amx.aligned_floats(2 * ROWS * 2 * ROWS).reshape(2 * ROWS, 2 * ROWS)
         attention_scratch = amx.aligned_floats(scratch_floats(group, head_dim))
         activation = np.empty(width, np.float32)
+        segments, members, own_starts, part_starts = prefixes
+        prefix_memory = prefix_scratch(group, num_kv_heads, head_dim, segments.shape[0] > 0)
         amx.configure(np.uint64(shapes.ctypes.data))
         for layer in range(num_layers):
             stage = STAGES_PER_LAYER * layer
@@ -119,15 +126,20 @@ def compile_step(
                           scale * LOG2_E, keys, values, block_stride, strip_weights, heads, decode_queries,
                           queries_at, query_rows)  # fmt: skip
 
+            if shares[layer] and segments.shape[0]:
+                attend_shared(head_dim, EXACT, counters, stage + 2, segments, members, group, num_kv_heads,
+                              decode_queries, keys, values, block_stride, block_tables, table_rows, prefix_memory,
+                              shared_parts)  # fmt: skip
             if num_decodes:
                 starts = piece_starts[min(layer, piece_starts.shape[0] - 1)]
-                attend_rows(head_dim, group, at_once, kind, counters, stage + 2, decode_queries, keys, values,
-                            block_stride, block_tables, table_rows, context_lens, windows[layer], starts, parts,
+                attend_rows(head_dim, group, at_once, kind, counters, stage + 3, decode_queries, keys, values,
+                            block_stride, block_tables, table_rows, context_lens, windows[layer], starts,
+                            own_starts[shares[layer]], part_starts[shares[layer]], shared_parts, parts,
                             decoded)  # fmt: skip
-                for row in items(counters, stage + 4, num_decodes, 1):
+                for row in items(counters, stage + 5, num_decodes, 1):
                     store_row(terms, decoded[row], attended_at, query_width, row)
             here = chunks if layer < num_layers - 1 else last_chunks
-            attend_chunks(head_dim, terms, counters, stage + 5, here, group, num_kv_heads, queries_at, query_rows,
+            attend_chunks(head_dim, terms, counters, stage + 6, here, group, num_kv_heads, queries_at, query_rows,
                           positions, keys, values, block_stride, block_tables, table_rows, windows[layer],
                           attention_scratch, attended_at)  # fmt: skip
 
@@ -136,19 +148,19 @@ def compile_step(
             if ROWS * first_group >= num_rows:
                 break
 
-            add_linear(terms, bits, counters, stage + 6, num_blocks[1], weights[1][layer], biases[1][layer],
+            add_linear(terms, bits, counters, stage + 7, num_blocks[1], weights[1][layer], biases[1][layer],
                        attended_at, first_group, num_rows, strip_weights, total)  # fmt: skip
 
             first_row = ROWS * first_group
-            for item in items(counters, stage + 7, num_rows - first_row, ROWS):
+            for item in items(counters, stage + 8, num_rows - first_row, ROWS):
                 row = first_row + item
                 norm_only(total[row], norms[1][layer], activation, eps)
                 store_row(terms, activation, activations_at, width, row)
 
-            gated_linear(terms, bits, counters, stage + 8, num_blocks[2], weights[2][layer], biases[2][layer],
+            gated_linear(terms, bits, counters, stage + 9, num_blocks[2], weights[2][layer], biases[2][layer],
                          activations_at, first_group, num_rows, strip_weights, strip, gated_at)  # fmt: skip
 
-            add_linear(terms, bits, counters, stage + 9, num_blocks[3], weights[3][layer], biases[3][layer], gated_at,
+            add_linear(terms, bits, counters, stage + 10, num_blocks[3], weights[3][layer], biases[3][layer], gated_at,
                        first_group, num_rows, strip_weights, total)  # fmt: skip
         amx.release()
 

@@ -61,9 +61,11 @@ def _compile(head_dim: int, group: int, kind: int) -> Callable[..., None]:
         for row in items(counters, 0, num_rows, 1):
             widen_row(kind, carray(pointer(query_at + row * query_stride), (width,), stored), wide_query[row])
             wide_query[row] *= np.float32(scale)
+        nothing = np.zeros(num_rows + 1, np.int64)
         attend_rows(head_dim, group, at_once, kind, counters, 1, wide_query, np.uint64(keys), np.uint64(values),
                     np.uint64(block_stride), tables, table_rows, context_lens, window,
-                    count_pieces_compiled(context_lens, window), parts, attended)  # fmt: skip
+                    count_pieces_compiled(context_lens, window, nothing[:num_rows]), nothing[:num_rows], nothing,
+                    parts[:0], parts, attended)  # fmt: skip
         for row in items(counters, 3, num_rows, 1):
             narrow_row(kind, attended[row], carray(pointer(output_at + row * width * item_size), (width,), stored))
 

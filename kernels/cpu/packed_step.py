@@ -10,13 +10,14 @@ from functools import cache
 
 import numpy as np
 
+from .amx_prefix import attend_alone, prefix_scratch
 from .packed_linear import linear, quantise_row
 from .paged_attention import attend_rows
 from .rows import finish_heads, norm_row, silu_mul_row
 from .simd import SOURCE_STAMP, compiled
 from .work_sharing import items
 
-STAGES_PER_LAYER = 11
+STAGES_PER_LAYER = 12
 FINAL_STAGES = 2
 
 
@@ -25,16 +26,26 @@ def num_stages(num_layers: int) -> int:
     return STAGES_PER_LAYER * num_layers + FINAL_STAGES
 
 
+@compiled()
+def attend_nothing(  # type: ignore[no-untyped-def]
+    head_dim, terms, counters, stage, segments, members, group, num_kv_heads, query, keys, values, block_stride,
+    block_tables, table_rows, scratch, parts
+):  # fmt: skip
+    """`amx_prefix.attend_shared` where nothing is shared."""
+
+
 @cache
 def compile_step(
-    head_dim: int, group: int, at_once: int, kind: int, bits: int, head_bits: int, levels: int
+    head_dim: int, group: int, at_once: int, kind: int, bits: int, head_bits: int, levels: int, shared_terms: int
 ) -> Callable[..., None]:
     """The step for one model shape; Numba keeps what it compiles on disk, so only the first start ever waits.
 
-    The seven numbers are compiled in: they decide which values stay in registers.
+    The numbers are compiled in: they decide which values stay in registers. `shared_terms` says how exactly blocks that
+    rows share are attended to by matrix tiles (amx.py); 0 leaves that out, and every row reads its whole context.
     """
 
     stamp = SOURCE_STAMP
+    attend_shared = attend_alone if shared_terms else attend_nothing
 
     @compiled(cache=True)
     def step(  # type: ignore[no-untyped-def]
@@ -46,6 +57,8 @@ def compile_step(
         block_tables,  # [S, max_blocks] int32
         context_lens,  # [M] int64
         piece_starts,  # [L or 1, M + 1] int64, count_pieces of each layer's window
+        prefixes,  # of PrefixPlan: segments, members, own_starts, part_starts
+        shares,  # [L] int64, 1 where the rows see their contexts from the start
         logits_rows,  # [R] int64
         logits,  # [R, padded vocabulary] float32
         weights,  # packed qkv, output, gate_up, down: each uint8 [L, tiles, groups, bytes]
@@ -71,6 +84,7 @@ def compile_step(
         narrow,  # scratch float32 [M, padded W], zeros at first
         wide,  # scratch float32 [M, 2 I]
         parts,  # scratch float32 [pieces, H, PART_HEADER + D]
+        shared_parts,  # scratch float32 [members, H, PART_HEADER + D]
     ):
         _ = stamp
         num_rows, width = total.shape
@@ -80,6 +94,8 @@ def compile_step(
         num_kv_heads = num_heads // group
         inner = wide.shape[1] // 2
         activation = np.empty(max(inner, width), np.float32)
+        segments, members, own_starts, part_starts = prefixes
+        prefix_memory = prefix_scratch(group, num_kv_heads, head_dim, segments.shape[0] > 0)
         for layer in range(num_layers):
             stage = STAGES_PER_LAYER * layer
             keys = cache_address + np.uint64(layer) * layer_stride
@@ -96,27 +112,32 @@ def compile_step(
                              ropes[layer], cos, sin, positions[row], scale, keys, values, block_stride,
                              slots[row])  # fmt: skip
 
+            if shares[layer] and segments.shape[0]:
+                attend_shared(head_dim, shared_terms, counters, stage + 3, segments, members, group, num_kv_heads, qkv,
+                              keys, values, block_stride, block_tables, table_rows, prefix_memory,
+                              shared_parts)  # fmt: skip
             starts = piece_starts[min(layer, piece_starts.shape[0] - 1)]
-            attend_rows(head_dim, group, at_once, kind, counters, stage + 3, qkv, keys, values, block_stride,
-                        block_tables, table_rows, context_lens, windows[layer], starts, parts, attended)  # fmt: skip
+            attend_rows(head_dim, group, at_once, kind, counters, stage + 4, qkv, keys, values, block_stride,
+                        block_tables, table_rows, context_lens, windows[layer], starts, own_starts[shares[layer]],
+                        part_starts[shares[layer]], shared_parts, parts, attended)  # fmt: skip
 
-            for row in items(counters, stage + 5, num_rows, 1):
+            for row in items(counters, stage + 6, num_rows, 1):
                 quantise_row(levels, attended[row], quants[row], scales[row], sums[row])
 
-            linear(bits, levels, counters, stage + 6, weights[1][layer], biases[1][layer], quants, scales, sums, narrow)
+            linear(bits, levels, counters, stage + 7, weights[1][layer], biases[1][layer], quants, scales, sums, narrow)
 
-            for row in items(counters, stage + 7, num_rows, 1):
+            for row in items(counters, stage + 8, num_rows, 1):
                 norm_row(0, 0, total[row], narrow[row], norms[1][layer], activation[:width], eps)
                 quantise_row(levels, activation[:width], quants[row], scales[row], sums[row])
 
-            linear(bits, levels, counters, stage + 8, weights[2][layer], biases[2][layer], quants, scales, sums, wide)
+            linear(bits, levels, counters, stage + 9, weights[2][layer], biases[2][layer], quants, scales, sums, wide)
 
-            for row in items(counters, stage + 9, num_rows, 1):
+            for row in items(counters, stage + 10, num_rows, 1):
                 silu_mul_row(0, wide[row], activation[:inner])
                 quantise_row(levels, activation[:inner], quants[row], scales[row], sums[row])
 
             linear(
-                bits, levels, counters, stage + 10, weights[3][layer], biases[3][layer], quants, scales, sums, narrow
+                bits, levels, counters, stage + 11, weights[3][layer], biases[3][layer], quants, scales, sums, narrow
             )
 
         stage = STAGES_PER_LAYER * num_layers

@@ -3,6 +3,9 @@
 A context is cut at every 256 tokens, by position alone. Each piece is attended to by itself (piece_attention.py) and
 the pieces are merged in order by their log-sum-exp, so a token's result is the same to the bit whether it is computed
 alone or among others, in a prefill or while decoding, and whoever computes the pieces.
+
+Where rows share the beginning of their contexts, what it gives them may be computed before (amx_prefix.py): those parts
+are merged first, and a row's own pieces begin behind them.
 """
 
 import math
@@ -45,6 +48,12 @@ def normalise(merged, output):  # type: ignore[no-untyped-def]
 
 
 @compiled()
+def first_of(context_len, window, own_start):  # type: ignore[no-untyped-def]
+    """The first token that a row sees by itself."""
+    return max(own_start, context_len - window) if window else own_start
+
+
+@compiled()
 def attend_rows(  # type: ignore[no-untyped-def]
     head_dim,  # literal, as are the next three
     group,
@@ -61,6 +70,9 @@ def attend_rows(  # type: ignore[no-untyped-def]
     context_lens,  # [M] int64, the row's own token included
     window,  # tokens that a row sees, itself included; 0 for all
     piece_starts,  # [M + 1] int64: how many pieces the rows before have together
+    own_starts,  # [M] int64, tokens at the beginning of each row's context that `shared_parts` stand for
+    shared_starts,  # [M + 1] int64: how many shared parts the rows before have together
+    shared_parts,  # float32 [shared parts, H, PART_HEADER + D], row by row
     parts,  # scratch float32 [pieces, H, PART_HEADER + D]; with 0 pieces whole rows are shared among the threads
     output,  # [M, H · D] float32
 ):
@@ -83,24 +95,28 @@ def attend_rows(  # type: ignore[no-untyped-def]
             row = 0
             while item >= piece_starts[row + 1]:
                 row += 1
-            first_token = max(0, context_lens[row] - window) if window else 0
+            first_token = first_of(context_lens[row], window, own_starts[row])
             attend_piece(head_dim, group, at_once, kind,
                          query[row, : num_heads * head_dim].reshape(num_heads, head_dim), keys, values, block_stride,
                          block_tables[table_rows[row]], first_token // PIECE_TOKENS + item - piece_starts[row],
                          first_token, context_lens[row], scores, parts[item])  # fmt: skip
     for row in items(counters, stage + 1, num_rows, 1):
-        first_item = piece_starts[row]
+        first_item, first_shared = piece_starts[row], shared_starts[row]
+        num_shared = shared_starts[row + 1] - first_shared
+        for i in range(num_shared):
+            merge_part(shared_parts[first_shared + i], merged, i == 0)
         for item in range(first_item, piece_starts[row + 1]):
+            is_first = item == first_item and num_shared == 0
             if by_piece:
-                merge_part(parts[item], merged, item == first_item)
+                merge_part(parts[item], merged, is_first)
             else:
-                first_token = max(0, context_lens[row] - window) if window else 0
+                first_token = first_of(context_lens[row], window, own_starts[row])
                 attend_piece(head_dim, group, at_once, kind,
                              query[row, : num_heads * head_dim].reshape(num_heads, head_dim), keys, values,
                              block_stride, block_tables[table_rows[row]],
                              first_token // PIECE_TOKENS + item - first_item, first_token, context_lens[row],
                              scores, part)  # fmt: skip
-                merge_part(part, merged, item == first_item)
+                merge_part(part, merged, is_first)
         if piece_starts[row + 1] > first_item:
             normalise(merged, output[row])
         else:
@@ -108,11 +124,14 @@ def attend_rows(  # type: ignore[no-untyped-def]
                 output[row, i] = np.float32(0.0)  # a context of 0 tokens is padding
 
 
-def count_pieces(context_lens: NDArray[np.int64], window: int) -> NDArray[np.int64]:  # [M] → [M + 1]
-    """How many pieces the rows before each row have together; a window of 0 is none."""
-    counts = (context_lens + PIECE_TOKENS - 1) // PIECE_TOKENS
-    if window:
-        counts -= np.maximum(0, context_lens - window) // PIECE_TOKENS
+def count_pieces(
+    context_lens: NDArray[np.int64],  # [M]
+    window: int,  # 0 is none
+    own_starts: NDArray[np.int64],  # [M], the first token of each context that its row sees by itself
+) -> NDArray[np.int64]:  # [M + 1]
+    """How many pieces the rows before each row have together."""
+    firsts = np.maximum(own_starts, context_lens - window) if window else own_starts
+    counts = (context_lens + PIECE_TOKENS - 1) // PIECE_TOKENS - firsts // PIECE_TOKENS
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
 
 

@@ -211,10 +211,11 @@ def attend_piece(  # type: ignore[no-untyped-def]
     literally(at_once)
     literally(kind)
     num_kv_heads = query.shape[0] // group
-    first_block = piece * PIECE_BLOCKS
-    last_block = min(first_block + PIECE_BLOCKS, (num_tokens + BLOCK_SIZE - 1) // BLOCK_SIZE)
+    # Blocks that aren't seen are left out: their weights of 0 would change no sum.
+    first_block = max(piece * PIECE_BLOCKS, first_token // BLOCK_SIZE)
+    last_block = min((piece + 1) * PIECE_BLOCKS, (num_tokens + BLOCK_SIZE - 1) // BLOCK_SIZE)
     num_blocks = last_block - first_block
-    num_here = min(num_tokens - first_block * BLOCK_SIZE, PIECE_TOKENS)
+    num_here = min(num_tokens, (piece + 1) * PIECE_TOKENS) - first_block * BLOCK_SIZE
     num_hidden = max(first_token - first_block * BLOCK_SIZE, 0)
     item = 4 if kind == 0 else 2
     head_bytes = np.uint64(head_dim * BLOCK_SIZE * item)

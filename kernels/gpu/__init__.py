@@ -6,6 +6,7 @@ Keys and values of one block are `[num_kv_heads, block_size, head_dim]`.
 
 from .attention_decode import attention_decode
 from .attention_prefill import attention_prefill
+from .attention_prefix import attention_prefix
 from .elementwise import rms_norm, rope, silu_mul
 from .kv_cache import copy_blocks, kv_block_shapes, write_kv
 from .linear import linear
@@ -16,6 +17,7 @@ name: str = "triton"
 __all__ = [
     "attention_decode",
     "attention_prefill",
+    "attention_prefix",
     "copy_blocks",
     "kv_block_shapes",
     "linear",

@@ -28,6 +28,7 @@ def decode_kernel(
     value_cache,
     block_tables,
     context_lens,
+    own_starts,  # [S] int32, where each sequence's part begins, if HAS_PREFIX; what is before is read elsewhere
     output,
     split_output,  # [S, H, splits, D] float32
     split_lse,  # [S, H, splits] float32
@@ -45,6 +46,7 @@ def decode_kernel(
     WINDOW: tl.constexpr,
     SPLIT: tl.constexpr,
     IS_WHOLE: tl.constexpr,  # one split is all there is: write the output itself
+    HAS_PREFIX: tl.constexpr,
     ROWS: tl.constexpr,
     TOKENS: tl.constexpr,
     FEATURES: tl.constexpr,
@@ -57,6 +59,8 @@ def decode_kernel(
     first_seen = 0
     if WINDOW is not None:
         first_seen = tl.maximum(context_len - WINDOW, 0)
+    if HAS_PREFIX:
+        first_seen = tl.maximum(first_seen, tl.load(own_starts + seq))
     start = tl.maximum(split * SPLIT, first_seen // TOKENS * TOKENS)
     stop = tl.minimum((split + 1) * SPLIT, context_len)
     if (start >= stop) & (not IS_WHOLE):
@@ -77,7 +81,7 @@ def decode_kernel(
     for tile_start in range(start, stop, TOKENS):
         positions = tile_start + tl.arange(0, TOKENS)
         is_seen = positions < stop
-        if WINDOW is not None:
+        if (WINDOW is not None) or HAS_PREFIX:
             is_seen = is_seen & (positions >= first_seen)
         block_ids, inside = locate_tokens(table, positions, is_seen, kv_head, BLOCK_SIZE, HEAD_DIM)
         key_rows = block_ids * stride_key_block + inside
@@ -189,6 +193,7 @@ def attention_decode(
         value_cache,
         block_tables,
         context_lens,
+        context_lens,
         output,
         split_output,
         split_lse,
@@ -206,6 +211,7 @@ def attention_decode(
         WINDOW=window,
         SPLIT=SPLIT_TOKENS,
         IS_WHOLE=is_whole,
+        HAS_PREFIX=False,
         ROWS=tiles.rows,
         TOKENS=tiles.tokens,
         FEATURES=tiles.features,

@@ -4,7 +4,7 @@ The limit is shared memory: 163 KiB of a block on sm_80, 227 KiB on sm_90 and sm
 flight (stages) each hold a tile of keys and one of values there.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -69,3 +69,9 @@ def dot_dtype(dtype: torch.dtype, device: torch.device) -> tl.dtype:
     Triton's interpreter keeps bfloat16 as the bits of an integer and would multiply those.
     """
     return tl.float32 if device.type == "cpu" else DOT_DTYPES[dtype]
+
+
+def prefix_tiles(group_size: int, head_dim: int, element_bytes: int, rocm: bool) -> Tiles:
+    """As prefill, but for the few rows that decode together: eight sequences of four heads fill a tile."""
+    tiles = prefill_tiles(group_size, head_dim, element_bytes, rocm)
+    return replace(tiles, rows=max(min(tiles.rows, 32), triton.next_power_of_2(group_size)), num_warps=4)

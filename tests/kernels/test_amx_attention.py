@@ -11,7 +11,8 @@ import torch
 
 from paged_chat.kernels import choose_backend, reference
 from paged_chat.kernels.cpu import amx, amx_prefill
-from paged_chat.kernels.cpu.amx_attention import PIECE_TOKENS, plan_chunks
+from paged_chat.kernels.cpu.amx_attention import plan_chunks
+from paged_chat.kernels.cpu.amx_pieces import PIECE_TOKENS
 from paged_chat.kernels.cpu.team import Team
 
 pytestmark = pytest.mark.skipif(not amx.has_tiles(), reason="this processor, or this system, has no AMX tiles")

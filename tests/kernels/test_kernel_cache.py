@@ -11,7 +11,7 @@ KEPT = {
     "rope": elementwise._compile_rope(BFLOAT16),
     "silu_mul": elementwise._compile_silu_mul(BFLOAT16),
     "packed rows": packed_rows._compile_rows(4),
-    "packed step": packed_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 2),
+    "packed step": packed_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 2, 0),
     "tiled attention": amx_prefill._compile(64, 1),
     "tiled step": amx_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 2, 1),
 }

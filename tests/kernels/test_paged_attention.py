@@ -160,10 +160,12 @@ def test_scores_of_thousands_do_not_overflow(pages, page_for, random, close):
 def test_pieces_are_counted_by_position():
     import numpy as np
 
-    lens = np.array([0, 1, 256, 257, 1000])
-    assert count_pieces(lens, 0).tolist() == [0, 0, 1, 2, 4, 8]
+    lens, nothing = np.array([0, 1, 256, 257, 1000]), np.zeros(5, np.int64)
+    assert count_pieces(lens, 0, nothing).tolist() == [0, 0, 1, 2, 4, 8]
     # A window of 300 tokens begins at 700, in the third piece of the last context.
-    assert count_pieces(lens, 300).tolist() == [0, 0, 1, 2, 4, 6]
+    assert count_pieces(lens, 300, nothing).tolist() == [0, 0, 1, 2, 4, 6]
+    # What others have read before is no piece of a row's own, unless it ends within one.
+    assert count_pieces(lens, 0, np.array([0, 0, 0, 256, 528])).tolist() == [0, 0, 1, 2, 3, 5]
 
 
 def test_heads_that_share_registers_divide_their_group():

@@ -1,0 +1,104 @@
+"""When reading blocks once for several rows pays on this machine: measured once, on a few layers of a model.
+
+What is saved grows with the rows and with the blocks that they share; what it costs to put their parts together grows
+with the rows alone. So two numbers make the rule: how many rows where they share much, how many blocks where they are
+many. What a busy machine measures is not believed: then constants serve, and the next start measures again.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from ...kernels import Backend
+from ..batch import Batch
+from ..cache.kv_cache import KVCache
+from ..shared_runs import SharingRule, find_shared_runs
+from .config import ModelConfig
+from .crossover import few_layers, few_of, is_steady, small_cache
+from .decoder import DecoderInput
+from .packed_arrays import PackedArrays
+from .packed_decoder import PackedDecoder
+from .packed_weights import PackedWeights
+
+USUAL_RULE = SharingRule(min_rows=4, min_blocks=32)
+"""Where nothing could be measured."""
+ROWS, BLOCKS = (2, 3, 4, 6, 8), (8, 16, 32, 64)
+"""Candidates; of the one the smallest is looked for at the other's largest."""
+ROUNDS = 5
+BLOCK_SIZE = 16
+ANY = SharingRule(min_rows=2, min_blocks=1)
+
+Times = tuple[list[float], list[float]]  # seconds apart, and shared
+
+
+def measure_sharing(
+    config: ModelConfig, packed_weights: PackedWeights, dtype: torch.dtype, backend: Backend
+) -> tuple[int, int] | None:
+    """(rows, blocks) from which on sharing was faster, (0, 0) where it never was; None where times were unsteady."""
+    few = few_layers(config)
+    num_positions = BLOCK_SIZE * (max(BLOCKS) + 1)
+    arrays = PackedArrays(few, few_of(packed_weights, few.num_layers), num_positions)
+    decoder = PackedDecoder(few, arrays, dtype)
+    cache = small_cache(backend, few, 1 + max(BLOCKS) + max(ROWS), dtype)
+    cache.pool.zero_()
+    by_rows = [_times(decoder, cache, num_rows, max(BLOCKS)) for num_rows in ROWS]
+    by_blocks = [_times(decoder, cache, max(ROWS), num_blocks) for num_blocks in BLOCKS]
+    if not all(is_steady(each) for pair in (*by_rows, *by_blocks) for each in pair):
+        return None
+    return first_faster(ROWS, by_rows), first_faster(BLOCKS, by_blocks)
+
+
+def first_faster(candidates: Sequence[int], times: Sequence[Times]) -> int:
+    """The first candidate from which on sharing always wins, by best times; 0 if it doesn't at the last."""
+    first = 0
+    for candidate, (apart, shared) in reversed(list(zip(candidates, times, strict=True))):
+        if min(shared) >= min(apart):
+            break
+        first = candidate
+    return first
+
+
+def rule_of(measured: tuple[int, int] | None) -> SharingRule | None:
+    """None where sharing never pays."""
+    if measured is None:
+        return USUAL_RULE
+    num_rows, num_blocks = measured
+    return SharingRule(max(num_rows, 2), num_blocks) if num_rows > 0 and num_blocks > 0 else None
+
+
+def _times(decoder: PackedDecoder, cache: KVCache, num_rows: int, num_blocks: int) -> Times:
+    """Of one step, in turns."""
+    batch = _batch(num_rows, num_blocks)
+    runs = find_shared_runs(batch.block_tables, batch.positions // BLOCK_SIZE, ANY)
+    apart, shared = DecoderInput.from_batch(batch), replace(DecoderInput.from_batch(batch), shared_runs=runs)
+    times: Times = ([], [])
+    for inputs in (apart, shared):
+        decoder.forward(inputs, cache.key_caches, cache.value_caches)
+    for _ in range(ROUNDS):
+        for inputs, spent in zip((apart, shared), times, strict=True):
+            started = time.perf_counter()
+            decoder.forward(inputs, cache.key_caches, cache.value_caches)
+            spent.append(time.perf_counter() - started)
+    return times
+
+
+def _batch(num_rows: int, num_blocks: int) -> Batch:
+    """Rows that share so many blocks and decode their first token after them; without logits."""
+    tables = np.empty((num_rows, num_blocks + 1), np.int32)
+    tables[:, :-1] = 1 + np.arange(num_blocks)
+    tables[:, -1] = 1 + max(BLOCKS) + np.arange(num_rows)
+    positions = np.full(num_rows, BLOCK_SIZE * num_blocks)
+    return Batch(
+        input_ids=np.zeros(num_rows, np.int64),
+        positions=positions,
+        slot_mapping=tables[:, -1].astype(np.int64) * BLOCK_SIZE,
+        block_tables=tables,
+        context_lens=(positions + 1).astype(np.int32),
+        cu_seqlens_q=np.zeros(1, np.int32),
+        logits_rows=np.empty(0, np.int64),
+        num_decodes=num_rows,
+        max_query_len=0,
+    )
