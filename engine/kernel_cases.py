@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..kernels import Backend
+from ..kernels.shared_run import SharedRun
 
 BLOCK_SIZE = 16
 # (query heads, key/value heads, head size): SmolLM2-135M, Llama 3 8B, and odd ones.
@@ -34,6 +35,7 @@ def kernel_cases(backend: Backend, device: torch.device, dtype: torch.dtype) -> 
     for heads in HEADS:
         yield make.write_kv(heads)
         yield make.attention_decode(heads)
+        yield make.attention_prefix(heads)
         yield make.attention_prefill(heads, window=None)
         yield make.attention_prefill(heads, window=40)
         yield make.rope(heads)
@@ -109,6 +111,27 @@ class KernelInputs:
             return lambda: context.decode(backend, caches, query), lambda: context.decode(backend, caches, query)
 
         return KernelCase("attention_decode", f"{len(context_lens)} sequences, {_shape(heads)}", prepare)
+
+    def attention_prefix(self, heads: tuple[int, int, int]) -> KernelCase:
+        """Four sequences that begin with the blocks of the first."""
+        num_common = 16
+        context_lens = [MAX_CONTEXT - 7 * row for row in range(4)]
+        context = self._filled_cache(heads, context_lens)
+        context.block_tables[:, :num_common] = context.block_tables[0, :num_common].clone()
+        runs = (SharedRun(0, num_common, tuple(range(4))),)
+        query = self._random(len(context_lens), heads[0], heads[2])
+
+        def prepare(backend: Backend) -> Prepared:
+            caches = context.caches(backend)
+            context.write(backend, caches)
+
+            def attend() -> Tensor:
+                tables, lens = context.block_tables, context.context_lens
+                return backend.attention_prefix(query, *caches, tables, lens, heads[2] ** -0.5, None, runs)
+
+            return attend, attend
+
+        return KernelCase("attention_prefix", f"{len(context_lens)} sequences, {_shape(heads)}", prepare)
 
     def long_decode(self, num_seqs: int = MANY_SEQUENCES, context_len: int = LONG_CONTEXT) -> KernelCase:
         """Fewer sequences where the device's memory doesn't hold so many; their numbers are made on the device."""

@@ -91,7 +91,11 @@ class StaticInputs:
         views = self._views(self._memory)
         num_rows, num_columns = views["block_tables"].shape
         return DecoderInput(
-            **views,
+            input_ids=views["input_ids"],
+            positions=views["positions"],
+            slot_mapping=views["slot_mapping"],
+            block_tables=views["block_tables"],
+            context_lens=views["context_lens"],
             cu_seqlens_q=torch.zeros(1, dtype=torch.int32, device=self._memory.device),
             logits_rows=torch.arange(num_rows, device=self._memory.device),
             num_decodes=num_rows,

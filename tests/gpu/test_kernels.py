@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from paged_chat.kernels import choose_backend, reference
+from paged_chat.kernels.shared_run import SharedRun
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 TOLERANCES = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -89,6 +90,22 @@ def test_attention_decode(gpu, device, random, contexts, dtype, head_dim, group_
     actual = gpu.attention_decode(query.to(device), *paged.on(device), SCALE, window)
     close(actual, expected)
     assert actual[-1].count_nonzero() == 0, "a context of 0 is padding"
+
+
+@each_dtype
+@each_head_dim
+@pytest.mark.parametrize("group_size", [1, 3, 4, 7, 16])
+@pytest.mark.parametrize("window", [None, 40, 330])
+def test_attention_prefix(gpu, device, random, contexts, dtype, head_dim, group_size, window):
+    """Groups, a group within a group, and a sequence that shares nothing."""
+    runs = (SharedRun(0, 19, (0, 1, 2, 3)), SharedRun(19, 37, (1, 3)), SharedRun(0, 8, (4, 5)))
+    paged = contexts([305, 597, 554, 892, 135, 144, 17], 2, head_dim, dtype)
+    for run in runs:
+        places = slice(run.first_block, run.end_block)
+        paged.block_tables[list(run.rows), places] = paged.block_tables[run.rows[0], places].clone()
+    query = random(7, 2 * group_size, head_dim, dtype=dtype)
+    expected = reference.attention_decode(query, *paged.all, SCALE, window)
+    close(gpu.attention_prefix(query.to(device), *paged.on(device), SCALE, window, runs), expected)
 
 
 @each_dtype

@@ -18,9 +18,10 @@ from triton.compiler import ASTSource
 
 from paged_chat.kernels.gpu import elementwise, kv_cache, rope_kv, tiles
 
-# The package exports functions under the names of these two modules.
+# The package exports functions under the names of these modules.
 decode = importlib.import_module("paged_chat.kernels.gpu.attention_decode")
 prefill = importlib.import_module("paged_chat.kernels.gpu.attention_prefill")
+prefix = importlib.import_module("paged_chat.kernels.gpu.attention_prefix")
 
 CHIPS = {  # and the shared memory of one program, KiB
     "sm_80": (GPUTarget("cuda", 80, 32), 163),
@@ -89,13 +90,43 @@ def attention_constants(dtype, head_dim, group_size, window, chosen):
 def test_attention_decode(chip, dtype, head_dim, group_size, window):
     chosen = tiles.decode_tiles(group_size, head_dim, dtype.itemsize, rocm=chip == "gfx942")
     types = attention_types(dtype, "stride_query_seq") | {
+        "own_starts": "*i32",
         "split_output": "*fp32",
         "split_lse": "*fp32",
         "num_splits": "i32",
     }
     constants = attention_constants(dtype, head_dim, group_size, window, chosen) | {"SPLIT": 256, "IS_WHOLE": False}
     options = {"num_warps": chosen.num_warps, "num_stages": chosen.num_stages}
-    assert 0 < shared_kib(chip, decode.decode_kernel, types, constants, **options) <= CHIPS[chip][1]
+    for has_prefix in (False, True):
+        constants["HAS_PREFIX"] = has_prefix
+        assert 0 < shared_kib(chip, decode.decode_kernel, types, constants, **options) <= CHIPS[chip][1]
+
+
+@pytest.mark.parametrize(("chip", "dtype", "head_dim", "group_size", "window"), SHAPES)
+def test_attention_prefix(chip, dtype, head_dim, group_size, window):
+    chosen = tiles.prefix_tiles(group_size, head_dim, dtype.itemsize, rocm=chip == "gfx942")
+    types = attention_types(dtype, "stride_query_seq") | {
+        **dict.fromkeys(("segments", "members"), "*i32"),
+        **dict.fromkeys(("part_output", "part_lse"), "*fp32"),
+    }
+    del types["output"]
+    constants = attention_constants(dtype, head_dim, group_size, window, chosen)
+    options = {"num_warps": chosen.num_warps, "num_stages": chosen.num_stages}
+    assert 0 < shared_kib(chip, prefix.prefix_kernel, types, constants, **options) <= CHIPS[chip][1]
+    types = {
+        **dict.fromkeys(("split_output", "split_lse", "part_output", "part_lse"), "*fp32"),
+        **dict.fromkeys(("part_starts", "own_starts", "context_lens"), "*i32"),
+        "output": POINTERS[dtype],
+        "num_splits": "i32",
+    }
+    constants = {
+        "NUM_HEADS": 8 * group_size,
+        "HEAD_DIM": head_dim,
+        "WINDOW": window,
+        "SPLIT": 256,
+        "FEATURES": chosen.features,
+    }
+    assert shared_kib(chip, prefix.merge_prefix_kernel, types, constants, num_warps=4) <= CHIPS[chip][1]
 
 
 @pytest.mark.parametrize(("chip", "dtype", "head_dim", "group_size", "window"), SHAPES)
