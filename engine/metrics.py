@@ -36,6 +36,7 @@ class PoolSnapshot:
     frees: int = 0  # times that a block's last holder let it go
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    block_reads_saved: int = 0  # of a block by a decoding sequence, because another one had it read in the same step
 
     @property
     def hit_rate(self) -> float:

@@ -83,14 +83,15 @@ def choose_sharing(
     """When blocks that rows share are read once, as measured here or before; None for never."""
     record = _record()
     key = _measured_for(config, packed_weights, dtype)
-    if key not in record.sharing:
+    found = record.sharing.get(key) or _found_sharing.get(record.identity + key)
+    if found is None:
         on_progress(LoadProgress("warm up", 0, None))
-        measured = measure_sharing(config, packed_weights, dtype, backend)
-        if measured is None:
+        found = measure_sharing(config, packed_weights, dtype, backend)
+        if found is None:
             return USUAL_RULE
-        record.sharing[key] = measured
+        _found_sharing[record.identity + key] = record.sharing[key] = found
         record.save()
-    return rule_of(record.sharing[key])
+    return rule_of(found)
 
 
 def _measured_for(config: ModelConfig, packed_weights: PackedWeights, dtype: torch.dtype) -> str:
@@ -109,6 +110,7 @@ def sentence(check: PathCheck) -> str:
 
 
 _found: dict[str, PathCheck] = {}  # by this process, which may be unable to keep it
+_found_sharing: dict[str, tuple[int, int]] = {}
 
 
 def _is_trusted(

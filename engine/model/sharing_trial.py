@@ -61,12 +61,10 @@ def first_faster(candidates: Sequence[int], times: Sequence[Times]) -> int:
     return first
 
 
-def rule_of(measured: tuple[int, int] | None) -> SharingRule | None:
+def rule_of(measured: tuple[int, int]) -> SharingRule | None:
     """None where sharing never pays."""
-    if measured is None:
-        return USUAL_RULE
     num_rows, num_blocks = measured
-    return SharingRule(max(num_rows, 2), num_blocks) if num_rows > 0 and num_blocks > 0 else None
+    return SharingRule(num_rows, num_blocks) if num_rows > 0 and num_blocks > 0 else None
 
 
 def _times(decoder: PackedDecoder, cache: KVCache, num_rows: int, num_blocks: int) -> Times:

@@ -1,0 +1,123 @@
+"""Replies that share a prompt, decoded with its blocks read once: near what each would be alone, and counted."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import tiny_gguf
+from paged_chat.engine import SamplingParams
+from paged_chat.engine.model.sharing_trial import BLOCKS, ROWS, first_faster, rule_of
+from paged_chat.engine.shared_runs import SharingRule
+from paged_chat.kernels.cpu import amx
+
+PROMPT = torch.randint(3, 90, (330,), generator=torch.Generator().manual_seed(4)).tolist()
+SHAPE = {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 64, "num_hidden_layers": 2}
+ANY = SharingRule(min_rows=2, min_blocks=1)
+
+needs_tiles = pytest.mark.skipif(not amx.has_tiles(), reason="this processor, or this system, has no AMX tiles")
+
+
+@pytest.fixture
+def open_engine(tmp_path, make_engine):
+    """`open_engine(rule)`: of a model in 4 bits, as the default model is."""
+    model = tiny_gguf.build("llama", tmp_path / "tiny.gguf", "Q4_0", **SHAPE)
+
+    def open_one(rule, **fields):
+        engine = make_engine(model=str(model), **{"dtype": "auto", "weights": "auto", **fields})
+        engine._runner.sharing = rule
+        return engine
+
+    return open_one
+
+
+def replies(engine, n, **fields):
+    params = SamplingParams(n=n, max_tokens=20, temperature=0.7, seed=11, ignore_eos=True, logprobs=2, **fields)
+    [output] = engine.generate([PROMPT], params)
+    return output.samples
+
+
+def num_near(shared, alone):
+    """Tokens up to where two are as likely and rounding decides: from there on these are two replies."""
+    same = list(itertools.takewhile(lambda pair: pair[0].token_id == pair[1].token_id, zip(shared, alone, strict=True)))
+    assert all(math.isclose(mine.logprob, its.logprob, abs_tol=0.03) for mine, its in same)
+    return len(same)
+
+
+@needs_tiles
+@pytest.mark.parametrize("n", [2, 7, 16])
+def test_replies_are_those_of_the_plain_path(open_engine, n):
+    """More than 12 take matrix tiles for all else too. A block is full at every 16th token of a reply."""
+    engine, plain = open_engine(ANY), open_engine(None)
+    pairs = zip(replies(engine, n), replies(plain, n), strict=True)
+    assert sum(num_near(shared.logprobs, alone.logprobs) for shared, alone in pairs) > 10 * n
+    # 19 steps after the prompt's own, in each of which all but one read the prompt's 20 full blocks from another.
+    assert engine.snapshot().block_reads_saved >= 19 * 20 * (n - 1)
+    assert plain.snapshot().block_reads_saved == 0
+
+
+@needs_tiles
+def test_replies_that_end_leave_the_others_as_they_are(open_engine):
+    """One ends after a few tokens, later all but one: then nothing is shared any more."""
+
+    def texts(engine):
+        request_id = engine.submit(PROMPT, SamplingParams(n=3, max_tokens=20, temperature=0.7, seed=3, ignore_eos=True))
+        token_ids = {0: [], 1: [], 2: []}
+        saved = []
+        for step in range(21):
+            for delta in engine.step():
+                token_ids[delta.sample] += delta.token_ids
+            saved.append(engine.snapshot().block_reads_saved)
+            if step in (5, 10):
+                assert engine.abort(request_id, sample=1 if step == 5 else 0)
+        return token_ids, np.diff(saved).tolist()
+
+    shared, saved = texts(open_engine(ANY))
+    alone, _ = texts(open_engine(None))
+    assert {sample: len(ids) for sample, ids in shared.items()} == {sample: len(ids) for sample, ids in alone.items()}
+    assert [ids[:6] for ids in shared.values()] == [ids[:6] for ids in alone.values()]
+    assert saved == [40] * 5 + [20] * 5 + [0] * 10
+
+
+@needs_tiles
+def test_chats_that_begin_alike_share_beside_a_prompt_that_comes_in(open_engine):
+    engine, plain = open_engine(ANY), open_engine(None)
+    outputs = []
+    for one in (engine, plain):
+        params = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True, logprobs=1)
+        one.generate([PROMPT], params)  # now its blocks are there to be reused
+        ids = [one.submit([*PROMPT[:320], *range(10 + i, 30 + i)], params) for i in range(3)]
+        tokens = {request_id: [] for request_id in ids}
+        for step in range(20):
+            if step == 4:
+                late = one.submit(PROMPT[100:300], params)
+                tokens[late] = []
+            for delta in one.step():
+                tokens[delta.request_id] += delta.logprobs
+        outputs.append(list(tokens.values()))
+    assert [len(logprobs) for logprobs in outputs[0]] == [12] * 4
+    assert sum(num_near(shared, alone) for shared, alone in zip(*outputs, strict=True)) > 24
+    assert engine.snapshot().block_reads_saved > 0
+
+
+def test_int8_shares_nothing_for_its_promise_is_to_the_bit(open_engine):
+    engine = open_engine(ANY, weights="int8")
+    assert engine._model.sharing is None
+
+
+@needs_tiles
+def test_a_load_measures_when_sharing_pays_or_takes_what_usually_does(open_engine):
+    rule = open_engine(None)._model.sharing
+    assert rule is None or (2 <= rule.min_rows <= max(ROWS) and 1 <= rule.min_blocks <= max(BLOCKS))
+
+
+def test_sharing_pays_from_the_first_candidate_on_after_which_it_always_wins():
+    faster, slower = ([2.0, 2.1], [1.5, 1.6]), ([2.0, 2.1], [2.2, 2.1])
+    assert first_faster((2, 3, 4), [slower, faster, faster]) == 3
+    assert first_faster((2, 3, 4), [faster, slower, faster]) == 4
+    assert first_faster((2, 3, 4), [faster, faster, slower]) == 0
+    assert rule_of((3, 16)) == SharingRule(min_rows=3, min_blocks=16)
+    assert rule_of((0, 16)) is None
+    assert rule_of((3, 0)) is None
