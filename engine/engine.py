@@ -53,7 +53,8 @@ class Engine:
         with ThreadPoolExecutor(1, "paged-chat tokenizer") as beside:
             tokenizer = None if files is None else beside.submit(Tokenizer, files)
             kv_cache = build_kv_cache(self.config, model)
-            self._runner = runner = ModelRunner(model.decoder, kv_cache, model.device, sharing=model.sharing)
+            runner = ModelRunner(model.decoder, kv_cache, model.device, sharing=model.sharing)
+            self._block_reads = runner.block_reads
             self._warm_up = WarmUp(runner, model.decoder.path_rows)
             self._warm_up.start(on_progress)
             self._tokenizer = None if tokenizer is None else tokenizer.result()
@@ -174,7 +175,7 @@ class Engine:
         return self._open_core().expected_ttft(num_prompt_tokens, num_cached_tokens)
 
     def snapshot(self) -> PoolSnapshot:
-        return replace(self._open_core().snapshot(), block_reads_saved=self._runner.num_block_reads_saved)
+        return replace(self._open_core().snapshot(), block_reads_saved=self._block_reads.num_saved)
 
     def block(self, block_id: int, *, salt: str | None = None) -> BlockDetail:
         """What a block holds and who holds it; changes nothing.

@@ -29,6 +29,16 @@ class SharingRule:
         assert self.min_blocks >= 1, "a run has a block"
 
 
+@dataclass(slots=True)
+class BlockReads:
+    """Of a block by a decoding sequence, since the start."""
+
+    num_saved: int = 0  # because another sequence had the block read in the same step
+
+    def count(self, runs: tuple[SharedRun, ...]) -> None:
+        self.num_saved += sum((len(run.rows) - 1) * run.num_blocks for run in runs)
+
+
 def find_shared_runs(
     block_tables: NDArray[np.int32],  # [S, max_blocks]
     num_full_blocks: NDArray[np.int64],  # [S], that each row may share: full ones, which it doesn't write

@@ -9,7 +9,7 @@ from torch import Tensor
 from ...kernels.shared_run import SharedRun
 from ..batch import Batch
 from ..cache.kv_cache import KVCache
-from ..shared_runs import SharingRule, find_shared_runs
+from ..shared_runs import BlockReads, SharingRule, find_shared_runs
 from .cuda_graphs import GraphedDecoder, choose_capture
 from .decoder import Decoder, DecoderInput
 from .packed_decoder import PackedDecoder
@@ -29,7 +29,7 @@ class ModelRunner:
     ) -> None:
         self._decoder = decoder
         self.sharing = sharing  # when blocks that sequences share are read once for all of them; None for never
-        self.num_block_reads_saved = 0  # of a block in all layers, since the start
+        self.block_reads = BlockReads()
         self._kv_cache = kv_cache
         self._device = device
         self._graphs = self._graphed(decoder) if with_graphs and isinstance(decoder, Decoder) else None
@@ -75,7 +75,7 @@ class ModelRunner:
             if logits is not None:
                 return logits
             runs = self._shared_runs(batch)
-            self.num_block_reads_saved += sum((len(run.rows) - 1) * run.num_blocks for run in runs)
+            self.block_reads.count(runs)
             return self._forward(DecoderInput.from_batch(batch, self._device, runs))
 
     @property

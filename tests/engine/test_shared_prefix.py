@@ -27,7 +27,7 @@ def open_engine(tmp_path, make_engine):
 
     def open_one(rule, **fields):
         engine = make_engine(model=str(model), **{"dtype": "auto", "weights": "auto", **fields})
-        engine._runner.sharing = rule
+        engine._core._runner.sharing = rule
         return engine
 
     return open_one
