@@ -99,7 +99,7 @@ class Engine:
         builders: dict[str, OutputBuilder] = {}
         try:
             for prompt, own in zip(prompts, each, strict=True):
-                token_ids = self.tokenizer.encode_prompt(prompt) if isinstance(prompt, str) else prompt
+                token_ids = self.encode_prompt(prompt) if isinstance(prompt, str) else prompt
                 request_id = core.submit(token_ids, own, salt=salt)
                 builders[request_id] = OutputBuilder(request_id, own.n)
             while not all(builder.is_whole for builder in builders.values()):
@@ -210,6 +210,10 @@ class Engine:
     def encode(self, text: str) -> list[int]:
         """Token ids of a text in which nothing is a control token."""
         return self.tokenizer.encode(text)
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Token ids of a raw prompt for a model to go on with: control tokens in it are what they say."""
+        return self.tokenizer.encode_prompt(text)
 
     def decode(self, token_ids: ListOf[int]) -> str:
         return self.tokenizer.decode(token_ids)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Mount
 
 from ..service.engine_host import EngineHost
 from .accounts import Accounts
 from .engine_routes import EngineRoutes
+from .openai_routes import OpenAIRoutes
 
 
 def api_routes(host: EngineHost, accounts: Accounts, token: str) -> list[BaseRoute]:
     """`token` opens the part for a second process of the same person; accounts, where there are any, the rest."""
-    return EngineRoutes(host, token).routes
+    return [*EngineRoutes(host, token).routes, Mount("/v1", app=OpenAIRoutes(host, accounts).app)]

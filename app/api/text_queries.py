@@ -17,6 +17,11 @@ def encode_text(engine: ChatModel, text: str) -> list[int]:
 
 
 @text_query
+def encode_prompt(engine: ChatModel, text: str) -> list[int]:
+    return engine.encode_prompt(text)
+
+
+@text_query
 def encode_chat(engine: ChatModel, messages: tuple[ChatMessage, ...]) -> list[int]:
     return engine.encode_chat(messages)
 
@@ -44,6 +49,9 @@ class RemoteText:
 
     def encode(self, text: str) -> list[int]:
         return self._served.call(encode_text.ask(text)).result()
+
+    def encode_prompt(self, text: str) -> list[int]:
+        return self._served.call(encode_prompt.ask(text)).result()
 
     def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
         return self._served.call(encode_chat.ask(tuple(messages))).result()

@@ -24,6 +24,9 @@ class TextModel:
         self.num_encoded_chars += len(text)
         return self.tokenizer.encode(text)
 
+    def encode_prompt(self, text: str) -> list[int]:
+        return self.tokenizer.encode_prompt(text)
+
     def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
         return self._encoder.encode(messages)
 

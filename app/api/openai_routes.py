@@ -1,0 +1,243 @@
+"""OpenAI's API over the engine: models, chat completions, completions; whole or streamed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from paged_chat.engine.errors import PagedChatError
+from paged_chat.engine.model.catalog import is_same_model
+from paged_chat.engine.request import SamplingParams, TokenLogprobs
+
+from ..service.engine_host import EngineHost, LoadedEngine
+from .accounts import Accounts
+from .completion_shapes import Choice, Json, Kind, Shapes, Usage
+from .generation import Generation
+from .openai_errors import EXCEPTION_HANDLERS, ApiError, from_engine
+from .openai_schemas import ChatRequest, CompletionRequest
+from .reply_memory import ReplyMemory
+
+STARTED_AT = 0  # models have no date here
+
+
+class OpenAIRoutes:
+    """What stands under /v1. Without accounts it is anybody's on this machine, as the page is."""
+
+    def __init__(self, host: EngineHost, accounts: Accounts) -> None:
+        self._host = host
+        self._accounts = accounts
+        self._memory: tuple[LoadedEngine | None, ReplyMemory] = (None, ReplyMemory())
+
+    @property
+    def app(self) -> FastAPI:
+        app = FastAPI(exception_handlers=EXCEPTION_HANDLERS, docs_url=None, redoc_url=None, openapi_url=None)
+        app.add_api_route("/models", self.models, methods=["GET"])
+        app.add_api_route("/models/{name:path}", self.model, methods=["GET"])
+        app.add_api_route("/chat/completions", self.chat_completions, methods=["POST"], response_model=None)
+        app.add_api_route("/completions", self.completions, methods=["POST"], response_model=None)
+        return app
+
+    def models(self, request: Request) -> Json:
+        self._user_of(request)
+        return {"object": "list", "data": [self._model_dict()]}
+
+    def model(self, request: Request, name: str) -> Json:
+        self._user_of(request)
+        self._check_model(name)
+        return self._model_dict()
+
+    async def chat_completions(self, request: Request, body: ChatRequest) -> Response:
+        salt = self._user_of(request)
+        self._check_model(body.model)
+        body.check()
+        with _refused_as("messages"):
+            params = body.sampling()
+            loaded = await self._loaded()
+            memory = self._memory_of(loaded)
+            chat = [memory.recalled(salt, message) for message in body.chat()]
+            prompt = await asyncio.to_thread(loaded.engine.encode_chat, chat)
+            return await self._answer(request, body, loaded, [prompt], params, salt, "chat")
+
+    async def completions(self, request: Request, body: CompletionRequest) -> Response:
+        salt = self._user_of(request)
+        self._check_model(body.model)
+        body.check()
+        with _refused_as("prompt"):
+            params = body.sampling()
+            loaded = await self._loaded()
+            prompts = [
+                await asyncio.to_thread(loaded.engine.encode_prompt, prompt) if isinstance(prompt, str) else prompt
+                for prompt in body.prompts()
+            ]
+            return await self._answer(request, body, loaded, prompts, params, salt, "text")
+
+    # Answers
+
+    async def _answer(
+        self,
+        request: Request,
+        body: ChatRequest | CompletionRequest,
+        loaded: LoadedEngine,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        salt: str,
+        kind: Kind,
+    ) -> Response:
+        shapes = Shapes(kind, self._host.config.model, loaded.engine)
+        generation = Generation(loaded.served, params, salt)
+        answer = Answer(generation, shapes, len(prompts), params.n)
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(generation)
+            await generation.start(prompts)
+            if body.stream:
+                stack.pop_all()  # the stream leaves it
+                events = answer.events(kind, body.includes_usage, lambda: self._remember(loaded, answer, salt, kind))
+                return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+            await _unless_gone(request, answer.collect())
+            self._remember(loaded, answer, salt, kind)
+            return JSONResponse(shapes.whole(answer.choices, answer.usage))
+
+    def _remember(self, loaded: LoadedEngine, answer: Answer, salt: str, kind: Kind) -> None:
+        if kind == "chat":
+            for choice in answer.choices:
+                # Behind a stop text the ids say more than the text does.
+                if loaded.engine.decode(choice.token_ids) == choice.text:
+                    self._memory_of(loaded).remember(salt, choice.text, choice.token_ids)
+
+    def _memory_of(self, loaded: LoadedEngine) -> ReplyMemory:
+        if self._memory[0] is not loaded:
+            self._memory = (loaded, ReplyMemory())
+        return self._memory[1]
+
+    async def _loaded(self) -> LoadedEngine:
+        # Shielded, for the future is everybody's.
+        return await asyncio.shield(asyncio.wrap_future(self._host.loaded))
+
+    # Models and people
+
+    def _model_dict(self) -> Json:
+        return {"id": self._host.config.model, "object": "model", "created": STARTED_AT, "owned_by": "paged-chat"}
+
+    def _check_model(self, name: str) -> None:
+        here = self._host.config.model
+        if not is_same_model(name, here):
+            raise ApiError(
+                404, f"there is no model `{name}` here: this server has `{here}`", param="model", code="model_not_found"
+            )
+
+    def _user_of(self, request: Request) -> str:
+        """Who asks: their name is the salt of their blocks. A key is USER:PASSWORD, as a bearer's token or as Basic."""
+        if not len(self._accounts):
+            return ""
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "basic":
+            try:
+                given = base64.b64decode(given, validate=True).decode()
+            except (binascii.Error, UnicodeDecodeError):
+                given = ""
+        name, _, password = given.partition(":")
+        if scheme.lower() not in ("bearer", "basic") or not self._accounts.check(name, password):
+            words = "this server has accounts: give USER:PASSWORD as the API key"
+            raise ApiError(401, words, code="invalid_api_key")
+        return name
+
+
+class Answer:
+    """The choices of one request, as far as they have come."""
+
+    def __init__(self, generation: Generation, shapes: Shapes, num_prompts: int, num_samples: int) -> None:
+        self._generation, self._shapes, self._num_samples = generation, shapes, num_samples
+        self.choices = [Choice(index) for index in range(num_prompts * num_samples)]
+        self._prompt_tokens = [0] * num_prompts
+        self._cached_tokens = [0] * num_prompts
+        self._num_completion_tokens = 0
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(
+            num_prompt_tokens=sum(self._prompt_tokens),
+            num_cached_tokens=sum(self._cached_tokens),
+            num_completion_tokens=self._num_completion_tokens,
+        )
+
+    async def collect(self) -> None:
+        """Until all have ended. Raises ApiError where the engine fails."""
+        async for _ in self._growth():
+            pass
+
+    async def events(self, kind: Kind, includes_usage: bool, on_end: Callable[[], None]) -> AsyncIterator[str]:
+        """Server-sent events; a failure in mid-stream is one of them, and the last."""
+        async with self._generation:
+            if kind == "chat":
+                for choice in self.choices:
+                    yield _event(self._shapes.opening(choice.index), includes_usage)
+            try:
+                async for choice, text, logprobs, offset in self._growth():
+                    if text or logprobs:
+                        yield _event(self._shapes.growth(choice.index, text, logprobs, offset), includes_usage)
+                    if choice.finish_reason is not None:
+                        yield _event(self._shapes.ending(choice.index, choice.finish_reason), includes_usage)
+            except ApiError as error:
+                yield _event(error.as_dict(), True)
+                return
+            on_end()
+            if includes_usage:
+                yield _event(self._shapes.closing(self.usage), True)
+            yield "data: [DONE]\n\n"
+
+    async def _growth(self) -> AsyncIterator[tuple[Choice, str, list[TokenLogprobs], int]]:
+        async for prompt, delta in self._generation.deltas():
+            if delta.finish_reason in ("error", "abort"):
+                raise ApiError(500, delta.error or "the engine was closed while it answered", code="engine_failed")
+            choice = self.choices[prompt * self._num_samples + delta.sample]
+            offset, logprobs = len(choice.text), self._shapes.without_end(delta.logprobs, delta.finish_reason)
+            choice.text += delta.text
+            choice.token_ids += delta.token_ids
+            choice.logprobs += logprobs
+            choice.finish_reason = delta.finish_reason
+            if delta.stats is not None:
+                self._num_completion_tokens += delta.stats.num_generated_tokens
+                self._prompt_tokens[prompt] = delta.stats.num_prompt_tokens
+                if delta.sample == 0:
+                    self._cached_tokens[prompt] = delta.stats.num_cached_tokens
+            yield choice, delta.text, logprobs, offset
+
+
+@contextlib.contextmanager
+def _refused_as(prompt_name: str) -> Iterator[None]:
+    try:
+        yield
+    except PagedChatError as error:
+        raise from_engine(error, prompt_name) from error
+
+
+async def _unless_gone(request: Request, work: Coroutine[None, None, None]) -> None:
+    """Does the work, unless whoever asked goes away. Then it is cancelled, and nobody reads the answer."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ApiError(499, "whoever asked has gone")
+        await working
+    finally:
+        working.cancel()
+        watching.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _event(data: Json, with_usage: bool) -> str:
+    shown = data if with_usage else {name: value for name, value in data.items() if name != "usage"}
+    return f"data: {json.dumps(shown, ensure_ascii=False, separators=(',', ':'))}\n\n"
