@@ -8,7 +8,18 @@ from typing import Literal
 from paged_chat.app.errors import PagedChatError
 
 SettingName = Literal[
-    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "n", "seed", "logprobs"
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "max_tokens",
+    "n",
+    "seed",
+    "logprobs",
+    "beam_width",
+    "length_penalty",
+    "early_stopping",
 ]
 
 
@@ -52,6 +63,9 @@ COMMANDS = (
     SlashCommand("max", "Longest reply in tokens; - is what the window holds", "count", setting="max_tokens"),
     SlashCommand("seed", "Makes replies repeatable; - draws one", "number", setting="seed"),
     SlashCommand("alternatives", "Kept for each token, to branch from; - keeps none", "count", setting="logprobs"),
+    SlashCommand("beams", "Beam search: over 1 finds the likeliest replies", "count", setting="beam_width"),
+    SlashCommand("length-penalty", "Of beam search: over 0 favours long replies", "number", setting="length_penalty"),
+    SlashCommand("early-stopping", "Of beam search: true, false or never", "word", setting="early_stopping"),
     SlashCommand("settings", "All settings of the chat", action="settings"),
     SlashCommand("preset", "Settings kept under a name; alone lists them", "name"),
     SlashCommand("save-preset", "Keep this chat's settings under a name", "name"),
@@ -116,11 +130,14 @@ def completions(text: str) -> list[SlashCommand]:
     return [command for command in COMMANDS if command.name.startswith(text[1:].lower())]
 
 
-def setting_value(name: SettingName, argument: str) -> float | int | None:
+def setting_value(name: SettingName, argument: str) -> float | int | str | None:
     """The value that a person wrote; ranges are the service's to judge. Raises UnknownCommand for what is no number."""
+    if name == "early_stopping":
+        word = argument.lower()
+        return word == "true" if word in ("true", "false") else word
     if argument in ("-", "off", "none") and name in ("seed", "max_tokens", "logprobs"):
         return None
-    is_whole = name in ("n", "seed", "top_k", "max_tokens", "logprobs")
+    is_whole = name in ("n", "seed", "top_k", "max_tokens", "logprobs", "beam_width")
     try:
         return int(argument) if is_whole else float(argument.replace(",", "."))
     except ValueError:

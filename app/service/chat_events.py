@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from paged_chat.engine.progress import LoadProgress
-from paged_chat.engine.request import FinishReason
+from paged_chat.engine.request import BeamPreview, FinishReason
 
 from ..chats import MessageStatus, ReplyCost
 from ..transcript.miss_reason import MissReason
@@ -28,6 +28,7 @@ class ReplyUpdate:
     cost_so_far: from the moment when it is known what the prompt reuses; at the end the same as `cost`.
     plan: what the prompt reuses and leaves out, from the moment when that is known.
     miss: why the prompt found no more in the cache, as far as that is known.
+    search: how far the beam search has come that writes it; its best beam is a preview, no part of `text`.
     request_id: of the engine's request, shared by replies side by side: it names the reply in block events.
     error: why it failed.
     save_error: why its end isn't on the disk yet; the service goes on trying.
@@ -47,6 +48,7 @@ class ReplyUpdate:
     plan: SendPlan | None = None
     miss: MissReason | None = None
     request_id: str | None = None
+    search: BeamPreview | None = None
     error: str | None = None
     save_error: str | None = None
 

@@ -123,12 +123,11 @@ class ReplyDesk:
     def stop(self, chat_id: str | None = None, message_ids: Collection[int] | None = None) -> int:
         """Stops the replies of a chat, or some of them, or all there are; gives how many were running."""
         with self._lock:
-            jobs = dict(self._jobs)
-        return sum(
-            job.stop(reply)
-            for reply, job in jobs.items()
-            if chat_id in (None, reply.chat_id) and (message_ids is None or reply.message_id in message_ids)
-        )
+            by_job: dict[ReplyJob, list[RunningReply]] = {}
+            for reply, job in self._jobs.items():
+                if chat_id in (None, reply.chat_id) and (message_ids is None or reply.message_id in message_ids):
+                    by_job.setdefault(job, []).append(reply)
+        return sum(job.stop(replies) for job, replies in by_job.items())
 
     def replies(self, chat_id: str | None = None) -> list[RunningReply]:
         """Those that grow and those whose end isn't stored yet, of one chat or of all."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 
-from paged_chat.engine.request import SamplingParams, TokenDelta
+from paged_chat.engine.request import BeamPreview, SamplingParams, TokenDelta
 
 from .running_reply import Explain, RunningReply
+from .search_watch import SearchWatch
 from .send_plan import SendPlan
 from .served_engine import ServedEngine
 
@@ -28,6 +29,7 @@ class ReplyJob:
         self._lock = threading.Lock()
         self._served: ServedEngine | None = None  # once the request is given to it
         self._request_id: str | None = None
+        self._watch: SearchWatch | None = None  # of a beam search
 
     def start(
         self,
@@ -52,18 +54,22 @@ class ReplyJob:
         submitted = served.submit(token_ids, self.params, self._listen, salt=self.salt, reply_start=reply_start)
         submitted.add_done_callback(self._take_request_id)
 
-    def stop(self, reply: RunningReply) -> bool:
-        """Ends a reply with the step that is being computed now; False if it has ended already."""
+    def stop(self, replies: Collection[RunningReply]) -> int:
+        """Ends replies of the job with the step that is being computed now; gives how many hadn't ended yet."""
         with self._lock:
-            if reply.has_ended:
-                return False
-            reply.is_stop_wanted = True
+            stopped = [reply for reply in replies if not reply.has_ended]
+            for reply in stopped:
+                reply.is_stop_wanted = True
             served, request_id = self._served, self._request_id
-        if served is None:
-            return reply.end("stopped")
+        if served is None or self._goes_on_for_others():
+            return sum(reply.end("stopped") for reply in stopped)
         if request_id is not None:
             self._abort(served, request_id)
-        return True
+        return len(stopped)
+
+    def _goes_on_for_others(self) -> bool:
+        """Whether the engine can't end one reply alone: those of a beam search part at its end."""
+        return self.params.is_beam_search and not all(reply.is_unwanted for reply in self.replies)
 
     def fail(self, error: str) -> None:
         """Ends what still runs."""
@@ -91,10 +97,20 @@ class ReplyJob:
             self._request_id = request_id
         for reply in self.replies:
             reply.mark_submitted(request_id)
-        if served is not None and any(reply.is_unwanted for reply in self.replies):
+        if served is None:
+            return
+        if self.params.is_beam_search:
+            self._watch = SearchWatch(served, request_id, self._show_search)
+        if any(reply.is_unwanted for reply in self.replies):
             self._abort(served, request_id)
 
+    def _show_search(self, preview: BeamPreview) -> None:
+        for reply in self.replies:
+            reply.show_search(preview)
+
     def _listen(self, delta: TokenDelta) -> None:
+        if self._watch is not None:
+            self._watch.stop()  # what is said now is final
         reply = self.replies[delta.sample]
         reply.grow(delta)
         if reply.is_unwanted and delta.finish_reason is None and self._served is not None:

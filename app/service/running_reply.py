@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from paged_chat.engine import PrefixProbe
-from paged_chat.engine.request import FinishReason, RequestStats, TokenDelta, TokenLogprobs
+from paged_chat.engine.request import BeamPreview, FinishReason, RequestStats, TokenDelta, TokenLogprobs
 
 from ..chats import KeptLogprobs, Message, MessageStatus, ReplyCost
 from ..transcript.miss_reason import MissReason
@@ -70,6 +70,7 @@ class RunningReply:
         self._explain: Explain | None = None
         self._miss: MissReason | None = None
         self._request_id: str | None = None
+        self._search: BeamPreview | None = None  # while a beam search goes on
         self._submitted_at: float | None = None  # moments are those of time.perf_counter()
         self._first_token_at: float | None = None
         self._last_token_at: float | None = None
@@ -99,6 +100,14 @@ class RunningReply:
     def mark_submitted(self, request_id: str) -> None:
         with self._lock:
             self._request_id = request_id
+        self._on_change(self)
+
+    def show_search(self, preview: BeamPreview) -> None:
+        """How far the beam search has come that will write it."""
+        with self._lock:
+            if self.has_ended:
+                return
+            self._search = preview
         self._on_change(self)
 
     def grow(self, delta: TokenDelta) -> None:
@@ -207,6 +216,7 @@ class RunningReply:
                 plan=self._plan,
                 miss=self.miss,
                 request_id=self._request_id,
+                search=self._search,
                 error=self._error if is_settled else None,
                 save_error=self._save_error,
             )
@@ -238,6 +248,7 @@ class RunningReply:
         return "" if at is None else at.joint(self._token_ids[self._num_before :])
 
     def _end(self, status: MessageStatus, reason: FinishReason, error: str | None, stats: RequestStats | None) -> None:
+        self._search = None
         self._cost = self._total_cost(stats)
         self._miss = self._reason_for(stats)
         self._finish_reason = reason

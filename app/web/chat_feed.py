@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from ..cache_view.search_words import search_words
 from ..chats import Message
 from ..service.chat_events import ReplyUpdate
 from ..service.chat_service import ChatService
@@ -90,6 +91,7 @@ class ChatFeed:
             "status": update.status,
             "num_generated_tokens": update.num_generated_tokens,
             "tokens_per_s": update.tokens_per_s,
+            "search": None if update.search is None else search_words(update.search),
             "cost": None if update.cost_so_far is None else asdict(update.cost_so_far),
             "strip": None if strip is None else asdict(strip),
             "left_out_ids": None if update.plan is None else update.plan.left_out_ids,

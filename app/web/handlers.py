@@ -37,6 +37,9 @@ class SamplingForm:
     seed: float | None
     stop: str  # one on each line
     num_alternatives: float  # 0 keeps none
+    beam_width: float
+    length_penalty: float
+    early_stopping: str  # "true", "false" or "never"
 
     @staticmethod
     def of(sampling: SamplingParams) -> SamplingForm:
@@ -53,6 +56,9 @@ class SamplingForm:
             seed=sampling.seed,
             stop="\n".join(sampling.stop),
             num_alternatives=sampling.logprobs or 0,
+            beam_width=sampling.beam_width,
+            length_penalty=sampling.length_penalty,
+            early_stopping=str(sampling.early_stopping).lower(),
         )
 
     def over(self, sampling: SamplingParams) -> SamplingParams:
@@ -71,6 +77,9 @@ class SamplingForm:
             seed=None if self.seed is None else int(self.seed),
             stop=tuple(line for line in self.stop.split("\n") if line),
             logprobs=int(self.num_alternatives) or None,
+            beam_width=int(self.beam_width),
+            length_penalty=self.length_penalty,
+            early_stopping="never" if self.early_stopping == "never" else self.early_stopping == "true",
         )
 
     @property

@@ -11,6 +11,7 @@ from ..service.chat_service import ChatService
 from .handlers import SamplingForm, SettingsHandlers
 
 MAX_REPLIES = 8
+MAX_BEAMS = 16
 MAX_ALTERNATIVES = 20
 MAX_SYSTEM_PROMPT_LENGTH = 100_000
 # The page's script says which chat the settings are of, when they are opened and when another chat is; it is told that
@@ -147,6 +148,25 @@ def _sampling_fields() -> list[Any]:
             1,
             "A new reply then shows what else could have stood there, and branches at it; 0 keeps none.",
         )
+        beam_width = slider(
+            "beam_width",
+            "Beam search",
+            1,
+            MAX_BEAMS,
+            1,
+            "Over 1 looks for the likeliest replies with so many beams, told at its end; needs temperature 0.",
+        )
+        length_penalty = slider("length_penalty", "Length penalty", -2, 4, 0.1, "Of beam search: over 0 favours long.")
+        early_stopping = gr.Dropdown(
+            [
+                ("once as many replies have ended", "true"),
+                ("once it looks settled", "false"),
+                ("once it surely is", "never"),
+            ],
+            value=form.early_stopping,
+            label="Beam search ends",
+            elem_id="pc-early_stopping",
+        )
     return [
         temperature,
         top_p,
@@ -160,4 +180,7 @@ def _sampling_fields() -> list[Any]:
         seed,
         stop,
         alternatives,
+        beam_width,
+        length_penalty,
+        early_stopping,
     ]

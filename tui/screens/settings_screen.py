@@ -147,8 +147,8 @@ def _choice(choice_id: str, words: str, names: Iterable[str]) -> Select[str]:
     return choice
 
 
-def _shown(value: float | int | None) -> str:
-    return "-" if value is None else str(value)
+def _shown(value: float | int | str | None) -> str:
+    return "-" if value is None else str(value).lower()
 
 
 def _title(name: SettingName) -> str:

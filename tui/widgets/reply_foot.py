@@ -7,6 +7,7 @@ from textual.geometry import Size
 from textual.widget import Widget
 
 from paged_chat.app.cache_view.block_strip import StripKind, strip_of
+from paged_chat.app.cache_view.search_words import search_words
 from paged_chat.app.chats import Message, ReplyCost
 from paged_chat.app.service.chat_events import ReplyUpdate
 from paged_chat.app.service.reply_cost import cost_words
@@ -109,6 +110,8 @@ def _style_of(letter: str, is_dark: bool) -> str:
 def _growing_words(update: ReplyUpdate | None) -> str:
     if update is None or update.request_id is None:
         return "waiting for the model"
+    if update.search is not None:
+        return f"searching: {search_words(update.search)}"
     if not update.num_generated_tokens:
         return f"reading: {update.plan}" if update.plan is not None else "reading"
     return f"writing, {update.num_generated_tokens:,} tokens"

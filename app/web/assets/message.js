@@ -58,8 +58,8 @@ export class MessageNode {
     if (news.new_text !== undefined) {
       this.view.text = news.is_whole ? news.new_text : this.view.text + news.new_text;
       const figures = { ...this.view, cost: news.cost, status: news.status };
-      this.line.textContent = costLine({ ...figures, num_generated_tokens: news.num_generated_tokens, tokens_per_s: news.tokens_per_s });
-      this.element.classList.toggle("is-waiting", news.status === "draft" && !news.num_generated_tokens);
+      this.line.textContent = costLine({ ...figures, num_generated_tokens: news.num_generated_tokens, tokens_per_s: news.tokens_per_s, search: news.search });
+      this.element.classList.toggle("is-waiting", news.status === "draft" && !news.num_generated_tokens && !news.search);
       this.showFault(news.error);
       drawStrip(this.strip, news.strip);
     }
