@@ -66,7 +66,6 @@ def test_stopped_a_search_leaves_the_best_that_it_had(desk):
     chat, watcher, turn = searched(desk)
     next_search(watcher)
     desk.service.stop(chat.id)
-    desk.fake.go()
     until(lambda: all(desk.stored(reply).status == "stopped" for reply in turn.replies))
     assert {len(desk.stored(reply).token_ids) for reply in turn.replies} == {6}
 
