@@ -72,7 +72,8 @@ def test_a_device_that_is_not_there_is_a_fault(run_cli):
 def test_kernels_are_checked_against_the_reference(run_cli):
     report = json.loads(run_cli("doctor", "--json", "--kernels", "--device", "cpu", "--dtype", "float32").out)
     checked = {check["kernel"] for check in report["kernels"]}
-    operations = "write_kv attention_decode attention_prefill copy_blocks rms_norm rope rope_write_kv silu_mul linear"
+    attention = "attention_decode attention_prefix attention_prefill"
+    operations = f"write_kv {attention} copy_blocks rms_norm rope rope_write_kv silu_mul linear"
     assert checked == {*operations.split(), "linear int4", "linear int8", "packed step"}
     assert [check for check in report["kernels"] if not check["passed"]] == []
 
