@@ -105,6 +105,7 @@ def test_alternatives_that_were_not_kept_are_worked_out_for_a_token(chat, engine
     expect(chat.replies.last.locator(".token-note")).to_contain_text("Alternatives weren't kept for this reply")
     assert tokens.all_text_contents() == ["a", " ", "c", "a", "t", "</s>"]
     tokens.nth(2).click()
+    chat.page.wait_for_timeout(300)  # longer than the pointer must rest for a list to open by itself
     alternatives = chat.page.get_by_role("dialog", name="token 3 of 6")
     expect(alternatives.get_by_role("status")).to_contain_text("computes 1 token")
     engine.enqueue("c")

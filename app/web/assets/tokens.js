@@ -128,6 +128,7 @@ export class TokenView {
   // The list of one token's alternatives
 
   open(index, { isPinned = false } = {}) {
+    clearTimeout(this.timer); // what the pointer began, a click has overtaken
     const token = this.answer.tokens[index];
     const isKnown = token.alternatives.length > 0;
     if (!isKnown && !isPinned) {
