@@ -28,6 +28,7 @@ def picture(letters: str, hit_rate: float = 0.0) -> PoolView:
         copies=0,
         frees=0,
         evictions=0,
+        num_blocks_alone=sum(counts),
         saved_s=1.84,
         saved_bytes=14_000_000,
     )
@@ -50,7 +51,7 @@ def test_at_first_a_tab_is_told_the_whole_pool():
         "freed": 0,
         "copies": 0,
         "evictions": 0,
-        "saved": "saved 1.8 s and 14 MB",
+        "saved": "saved 1.8 s and 14 MB · 4 blocks instead of 7",
     }
     assert news["log"] == [[113.0, "reused", 13, "r13"]]
     assert [entry["word"] for entry in news["legend"]] == ["free", "cached", "held", "shared", "copied", "freed"]
@@ -64,7 +65,14 @@ def test_then_it_is_told_what_has_changed():
         "kind": "pool",
         "runs": [[3, 1, "s", 3], [5, 2, "h", 1]],
         "log": [],
-        "figures": {**feed.news(picture("·" * 7), [], 0)["figures"], "held": 5, "shared": 1, "cached": 0, "free": 1},
+        "figures": {
+            **feed.news(picture("·" * 7), [], 0)["figures"],
+            "held": 5,
+            "shared": 1,
+            "cached": 0,
+            "free": 1,
+            "saved": "saved 1.8 s and 14 MB · 5 blocks instead of 7",
+        },
     }
 
 
