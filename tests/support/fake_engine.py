@@ -27,6 +27,7 @@ from paged_chat.engine.progress import LoadProgress, OnProgress
 from paged_chat.engine.request import TokenLogprobs
 from paged_chat.engine.request_check import ModelLimits
 from paged_chat.engine.sequence import Sequence
+from paged_chat.engine.shared_runs import BlockReads
 from paged_chat.engine.text.chat_template import ChatTemplate
 from paged_chat.engine.text.tokenizer import Tokenizer
 from tiny_tokenizer import END, tokenizer_in
@@ -124,6 +125,7 @@ class FakeModel(Engine):
         self._tokenizer = _tokenizer()
         self._chat_template = ChatTemplate(self._tokenizer)
         self._held_deltas = []
+        self._block_reads = BlockReads()
         self._pace = fake.pace
         self._core = self._scripted_core = _ScriptedCore(fake, self._tokenizer)
 
