@@ -1,7 +1,6 @@
 """The page as a person uses it, driven in a real browser."""
 
 import re
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,6 +8,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, ViewportSize, expect
+
+from free_port import free_port as free_port
 
 BROWSER = "/usr/bin/chromium"
 FLAGS = [
@@ -132,10 +133,3 @@ def context_of(browser: Browser, **options: object) -> Iterator[BrowserContext]:
 
 def is_browser_here() -> bool:
     return Path(BROWSER).is_file()
-
-
-def free_port() -> int:
-    """One that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
