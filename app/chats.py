@@ -83,6 +83,7 @@ class ReplyCost:
     num_generated_tokens: int
     ttft_ms: float | None
     tokens_per_s: float | None
+    num_accepted_tokens: int = 0  # of the generated ones, those that were guessed ahead and saved a step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

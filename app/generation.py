@@ -64,6 +64,16 @@ class Answer:
     def num_completion_tokens(self) -> int:
         return sum(len(reply.token_ids) for reply in self.replies)
 
+    @property
+    def num_drafted_tokens(self) -> int:
+        """Guessed ahead and verified, in all replies that have ended."""
+        return sum(reply.stats.num_drafted_tokens for reply in self.replies if reply.stats is not None)
+
+    @property
+    def num_accepted_tokens(self) -> int:
+        """Of those, the ones that were right and saved a step."""
+        return sum(reply.stats.num_accepted_tokens for reply in self.replies if reply.stats is not None)
+
 
 def run_request(
     engine: StepEngine,

@@ -31,6 +31,8 @@ class StepFigures:
     output_ids: tuple[tuple[int, ...], ...]  # of each reply
     num_blocks: int | None = None  # of several replies together; None where a result doesn't say
     num_blocks_alone: int | None = None  # what as many separate requests would have used
+    drafted_tokens: int = 0  # guessed ahead and verified, of all replies
+    accepted_tokens: int = 0  # of those, the ones that were right and saved a step
 
     @classmethod
     def of(cls, result: StepResult) -> "StepFigures":
@@ -46,11 +48,13 @@ class StepFigures:
             output_ids=tuple(tuple(reply.token_ids) for reply in answer.replies),
             num_blocks=None if answer.block_use is None else answer.block_use.num_blocks,
             num_blocks_alone=None if answer.block_use is None else answer.block_use.num_blocks_alone,
+            drafted_tokens=answer.num_drafted_tokens,
+            accepted_tokens=answer.num_accepted_tokens,
         )
 
     @classmethod
     def median(cls, rounds: Sequence["StepFigures"]) -> "StepFigures":
-        """Of one step in several rounds; tokens and blocks are the first round's."""
+        """Of one step in several rounds; tokens and blocks are the first round's, guessed ones too, which may differ."""
         first = rounds[0]
         return cls(
             chat=first.chat,
@@ -63,6 +67,8 @@ class StepFigures:
             output_ids=first.output_ids,
             num_blocks=first.num_blocks,
             num_blocks_alone=first.num_blocks_alone,
+            drafted_tokens=first.drafted_tokens,
+            accepted_tokens=first.accepted_tokens,
         )
 
     def as_dict(self) -> dict[str, object]:
@@ -76,6 +82,8 @@ class StepFigures:
             "decode_tokens_per_s": self.decode_tokens_per_s,
             "total_ms": self.total_ms,
             "output_ids": self.output_ids if self.n > 1 else self.output_ids[0],
+            "drafted_tokens": self.drafted_tokens,
+            "accepted_tokens": self.accepted_tokens,
             **(blocks if self.num_blocks is not None else {}),
         }
 
@@ -192,6 +200,8 @@ def _read_step(fields: Mapping[str, Any]) -> StepFigures:
         output_ids=tuple(tuple(int(token_id) for token_id in reply) for reply in output_ids),
         num_blocks=fields.get("blocks"),
         num_blocks_alone=fields.get("blocks_alone"),
+        drafted_tokens=int(fields.get("drafted_tokens") or 0),
+        accepted_tokens=int(fields.get("accepted_tokens") or 0),
     )
 
 
@@ -217,6 +227,7 @@ def metrics(result: BenchResult) -> list[Metric]:
     single = [step.decode_tokens_per_s for step in steps if step.n == 1 and step.decode_tokens_per_s]
     several = [step.decode_tokens_per_s for step in steps if step.n > 1 and step.decode_tokens_per_s]
     prompt_tokens = sum(step.prompt_tokens for step in steps)
+    reply_tokens = sum(step.n * len(step.output_ids[0]) for step in steps)
     return [
         Metric("first token, cold", "ms", False, steps[0].ttft_ms if steps else None),
         Metric("first token, later steps", "ms", False, _median([step.ttft_ms for step in steps[1:]])),
@@ -224,6 +235,7 @@ def metrics(result: BenchResult) -> list[Metric]:
         Metric("decode, several replies", "tokens/s", True, _median(several)),
         Metric("all steps", "ms", False, sum(step.total_ms for step in steps) or None),
         Metric("prompt tokens reused", "%", True, 100 * sum(s.cached_tokens for s in steps) / max(1, prompt_tokens)),
+        Metric("reply tokens guessed ahead", "%", True, 100 * sum(s.accepted_tokens for s in steps) / max(1, reply_tokens)),
         Metric("blocks saved by sharing", "%", True, _share_of_blocks_saved(steps)),
         Metric("peak memory", "MiB", False, result.peak_rss_mib),
         Metric("load", "s", False, result.load_s),

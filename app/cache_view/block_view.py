@@ -120,6 +120,7 @@ class PoolView:
     num_blocks_alone: int
     saved_s: float | None
     saved_bytes: int
+    num_guessed: int  # tokens of replies that were guessed ahead and saved a step
 
     @property
     def letters(self) -> str:
@@ -133,12 +134,14 @@ class PoolView:
 
     @property
     def saved_words(self) -> str:
-        """Such as "saved 1.8 s and 14 MB", and while blocks are shared " · 82 blocks instead of 432"."""
+        """Such as "saved 1.8 s and 14 MB · 82 blocks instead of 432 · 96 tokens guessed", the last two where there are."""
         words = [] if self.saved_s is None else [seconds_words(self.saved_s)]
-        saved = f"saved {' and '.join([*words, bytes_words(self.saved_bytes)])}"
-        if self.num_blocks_alone == self.num_held:
-            return saved
-        return f"{saved} · {self.num_held:,} blocks instead of {self.num_blocks_alone:,}"
+        saved = [f"saved {' and '.join([*words, bytes_words(self.saved_bytes)])}"]
+        if self.num_blocks_alone != self.num_held:
+            saved.append(f"{self.num_held:,} blocks instead of {self.num_blocks_alone:,}")
+        if self.num_guessed:
+            saved.append(f"{self.num_guessed:,} tokens guessed")
+        return " · ".join(saved)
 
 
 class PoolFollower:
@@ -221,6 +224,7 @@ def pool_view(snapshot: PoolSnapshot, copied_ids: Iterable[int] = (), freed_ids:
         saved_s=None if pace is None else pace * snapshot.hits,
         num_blocks_alone=num_blocks_alone,
         saved_bytes=(num_blocks_alone - snapshot.num_referenced) * snapshot.block_bytes,
+        num_guessed=snapshot.accepted_tokens,
     )
 
 

@@ -232,6 +232,10 @@ class Asker:
                 "ttft_ms": answer.ttft_ms,
                 "decode_tokens_per_s": answer.decode_tokens_per_s,
             },
+            "speculation": {
+                "drafted_tokens": answer.num_drafted_tokens,
+                "accepted_tokens": answer.num_accepted_tokens,
+            },
             "miss": None if miss is None else miss.as_dict(),
         }
 
@@ -261,6 +265,8 @@ class Asker:
             figures.append(f"first token after {answer.ttft_ms:.0f} ms")
         rate = f" at {answer.decode_tokens_per_s:.0f}/s" if answer.decode_tokens_per_s is not None else ""
         figures.append(f"{answer.num_completion_tokens} tokens{rate}")
+        if answer.num_accepted_tokens:
+            figures.append(f"{answer.num_accepted_tokens} guessed ahead")
         if (sharing := sharing_of_request(answer.block_use, beam_width=self._params.beam_width)) is not None:
             figures.append(str(sharing))
         if stopped.is_set:

@@ -56,6 +56,7 @@ def bench(
     ] = 1,
     model: ModelOption = DEFAULT_MODEL,
     no_prefix_cache: Annotated[bool, typer.Option("--no-prefix-cache", help="Compute every prompt anew.")] = False,
+    no_speculation: Annotated[bool, typer.Option("--no-speculation", help="Guess no tokens ahead.")] = False,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     weights: WeightsOption = "auto",
@@ -85,6 +86,7 @@ def bench(
             kernels=kernels,
             num_blocks=num_blocks,
             prefix_caching=not no_prefix_cache,
+            speculation="off" if no_speculation else "auto",
         )
     )
     finished: list[Round] = []
@@ -110,7 +112,7 @@ def show(result: BenchResult) -> None:
     table = Table(title=f"{result.workload} on {result.model}{of_rounds}", title_justify="left")
     for column in ("step", "chat", "replies"):
         table.add_column(column)
-    for column in ("prompt", "cached", "first token ms", "tokens/s", "total ms", "blocks"):
+    for column in ("prompt", "cached", "first token ms", "tokens/s", "total ms", "guessed", "blocks"):
         table.add_column(column, justify="right")
     for i, step in enumerate(result.steps):
         table.add_row(
@@ -122,6 +124,7 @@ def show(result: BenchResult) -> None:
             f"{step.ttft_ms:.1f}",
             f"{step.decode_tokens_per_s:.1f}",
             f"{step.total_ms:.1f}",
+            f"{step.accepted_tokens} of {step.drafted_tokens}" if step.drafted_tokens else "",
             "" if step.num_blocks is None else f"{step.num_blocks} instead of {step.num_blocks_alone}",
         )
     console.print(table)

@@ -104,6 +104,8 @@ def _cost(cost: ReplyCost) -> str:
         figures.append(f"TTFT {cost.ttft_ms:,.0f} ms")
     if cost.tokens_per_s is not None:
         figures.append(f"{cost.tokens_per_s:,.0f} tok/s")
+    if cost.num_accepted_tokens:
+        figures.append(f"{cost.num_accepted_tokens:,} guessed")
     return " · ".join(figures)
 
 

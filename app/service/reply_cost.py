@@ -16,6 +16,7 @@ def cost_of(stats: RequestStats, sample: int) -> ReplyCost:
         num_generated_tokens=stats.num_generated_tokens,
         ttft_ms=stats.ttft_ms if stats.num_generated_tokens else None,
         tokens_per_s=stats.decode_tokens_per_s or None,
+        num_accepted_tokens=stats.num_accepted_tokens,
     )
 
 
@@ -34,6 +35,7 @@ def continued(before: ReplyCost, after: ReplyCost) -> ReplyCost:
         num_generated_tokens=before.num_generated_tokens + after.num_generated_tokens,
         ttft_ms=before.ttft_ms if before.ttft_ms is not None else after.ttft_ms,
         tokens_per_s=after.tokens_per_s or before.tokens_per_s,
+        num_accepted_tokens=before.num_accepted_tokens + after.num_accepted_tokens,
     )
 
 
@@ -45,4 +47,6 @@ def cost_words(cost: ReplyCost, model: str | None = None) -> str:
         words.append(f"TTFT {cost.ttft_ms:,.0f} ms")
     if cost.tokens_per_s is not None:
         words.append(f"{cost.tokens_per_s:,.0f} tok/s")
+    if cost.num_accepted_tokens:
+        words.append(f"{cost.num_accepted_tokens:,} guessed")
     return " · ".join(words)

@@ -78,6 +78,7 @@ def _cost_from(row: Row) -> ReplyCost:
         num_generated_tokens=row["num_generated_tokens"],
         ttft_ms=row["ttft_ms"],
         tokens_per_s=row["tokens_per_s"],
+        num_accepted_tokens=row["num_accepted_tokens"] or 0,
     )
 
 
