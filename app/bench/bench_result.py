@@ -54,7 +54,7 @@ class StepFigures:
 
     @classmethod
     def median(cls, rounds: Sequence["StepFigures"]) -> "StepFigures":
-        """Of one step in several rounds; tokens and blocks are the first round's, guessed ones too, which may differ."""
+        """Of one step in several rounds; tokens, guessed ones too, and blocks are the first round's."""
         first = rounds[0]
         return cls(
             chat=first.chat,
@@ -227,7 +227,6 @@ def metrics(result: BenchResult) -> list[Metric]:
     single = [step.decode_tokens_per_s for step in steps if step.n == 1 and step.decode_tokens_per_s]
     several = [step.decode_tokens_per_s for step in steps if step.n > 1 and step.decode_tokens_per_s]
     prompt_tokens = sum(step.prompt_tokens for step in steps)
-    reply_tokens = sum(step.n * len(step.output_ids[0]) for step in steps)
     return [
         Metric("first token, cold", "ms", False, steps[0].ttft_ms if steps else None),
         Metric("first token, later steps", "ms", False, _median([step.ttft_ms for step in steps[1:]])),
@@ -235,11 +234,17 @@ def metrics(result: BenchResult) -> list[Metric]:
         Metric("decode, several replies", "tokens/s", True, _median(several)),
         Metric("all steps", "ms", False, sum(step.total_ms for step in steps) or None),
         Metric("prompt tokens reused", "%", True, 100 * sum(s.cached_tokens for s in steps) / max(1, prompt_tokens)),
-        Metric("reply tokens guessed ahead", "%", True, 100 * sum(s.accepted_tokens for s in steps) / max(1, reply_tokens)),
+        Metric("reply tokens guessed ahead", "%", True, _share_guessed(steps)),
         Metric("blocks saved by sharing", "%", True, _share_of_blocks_saved(steps)),
         Metric("peak memory", "MiB", False, result.peak_rss_mib),
         Metric("load", "s", False, result.load_s),
     ]
+
+
+def _share_guessed(steps: Sequence[StepFigures]) -> float | None:
+    """Of all tokens of replies those that saved a step."""
+    num_accepted = sum(step.accepted_tokens for step in steps)
+    return 100 * num_accepted / sum(step.n * len(step.output_ids[0]) for step in steps) if num_accepted else None
 
 
 def _share_of_blocks_saved(steps: Sequence[StepFigures]) -> float | None:

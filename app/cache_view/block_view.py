@@ -120,7 +120,7 @@ class PoolView:
     num_blocks_alone: int
     saved_s: float | None
     saved_bytes: int
-    num_guessed: int  # tokens of replies that were guessed ahead and saved a step
+    num_guessed: int = 0  # tokens of replies that were guessed ahead and saved a step
 
     @property
     def letters(self) -> str:
@@ -134,7 +134,7 @@ class PoolView:
 
     @property
     def saved_words(self) -> str:
-        """Such as "saved 1.8 s and 14 MB · 82 blocks instead of 432 · 96 tokens guessed", the last two where there are."""
+        """Such as "saved 1.8 s and 14 MB · 82 blocks instead of 432 · 96 tokens guessed", as far as there are."""
         words = [] if self.saved_s is None else [seconds_words(self.saved_s)]
         saved = [f"saved {' and '.join([*words, bytes_words(self.saved_bytes)])}"]
         if self.num_blocks_alone != self.num_held:

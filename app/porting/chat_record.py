@@ -140,9 +140,7 @@ def _cost_from(fields: Fields) -> ReplyCost:
         num_generated_tokens=fields.whole("num_generated_tokens", MAX_TOKENS),
         ttft_ms=fields.optional("ttft_ms", fields.real),
         tokens_per_s=fields.optional("tokens_per_s", fields.real),
-        num_accepted_tokens=(
-            fields.whole("num_accepted_tokens", MAX_TOKENS) if "num_accepted_tokens" in fields else 0
-        ),
+        num_accepted_tokens=(fields.whole("num_accepted_tokens", MAX_TOKENS) if "num_accepted_tokens" in fields else 0),
     )
     fields.expect_all_read()
     return cost

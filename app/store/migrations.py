@@ -203,3 +203,9 @@ def m005_miss_reasons(db: Database) -> None:
         ) STRICT
         """
     )
+
+
+@migrations()
+def m006_accepted_tokens(db: Database) -> None:
+    """How many of a reply's tokens were guessed ahead; NULL for replies from before, of which none was."""
+    db.execute("ALTER TABLE messages ADD COLUMN num_accepted_tokens INTEGER")

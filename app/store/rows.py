@@ -24,8 +24,8 @@ CHAT_COLUMNS = """
 MESSAGE_COLUMNS = """
     messages.id, messages.chat_id, messages.parent_id, messages.role, messages.text, messages.token_ids, messages.model,
     messages.sampling, messages.num_cached_tokens, messages.num_computed_tokens, messages.num_generated_tokens,
-    messages.ttft_ms, messages.tokens_per_s, messages.finish_reason, messages.status, messages.error,
-    messages.created_at
+    messages.ttft_ms, messages.tokens_per_s, messages.num_accepted_tokens, messages.finish_reason, messages.status,
+    messages.error, messages.created_at
 """
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

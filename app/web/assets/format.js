@@ -28,6 +28,7 @@ export function costLine(message) {
     words.push(counted(cost.num_generated_tokens, "token"));
     if (cost.ttft_ms !== null) words.push(`TTFT ${duration(cost.ttft_ms)}`);
     if (cost.tokens_per_s) words.push(`${Math.round(cost.tokens_per_s)} tok/s`);
+    if (cost.num_accepted_tokens) words.push(`${count(cost.num_accepted_tokens)} guessed`);
   } else if (message.search) {
     words.push(`searching: ${message.search}`);
   } else if (message.num_generated_tokens) {

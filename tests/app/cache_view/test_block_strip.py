@@ -1,5 +1,7 @@
 """A reply's blocks, from its counts alone. Blocks hold 16 tokens."""
 
+from dataclasses import replace
+
 import pytest
 
 from paged_chat.app.cache_view.block_strip import strip_of
@@ -45,3 +47,5 @@ def test_the_line_under_a_reply():
     whole = cost(1212, 31, 9, ttft_ms=47.6, tokens_per_s=118.4)
     assert cost_words(whole, "smollm2-135m") == "smollm2-135m · 1,212 reused · 31 computed · TTFT 48 ms · 118 tok/s"
     assert cost_words(cost(0, 5, 0)) == "0 reused · 5 computed"
+    guessed = replace(whole, num_accepted_tokens=4)
+    assert cost_words(guessed) == "1,212 reused · 31 computed · TTFT 48 ms · 118 tok/s · 4 guessed"

@@ -78,7 +78,12 @@ def test_a_database_of_every_schema_opens_with_all_that_it_holds(number, tmp_pat
         assert (question.text, reply.text, draft.text) == ("Three days in Lisbon", "Day one: Alfama.", "Day one: the")
         assert (reply.token_ids, reply.sampling, reply.finish_reason) == ((1, 2), SamplingParams(seed=7), "stop")
         assert reply.cost == ReplyCost(
-            num_cached_tokens=12, num_computed_tokens=5, num_generated_tokens=2, ttft_ms=48.5, tokens_per_s=118.0
+            num_cached_tokens=12,
+            num_computed_tokens=5,
+            num_generated_tokens=2,
+            ttft_ms=48.5,
+            tokens_per_s=118.0,
+            num_accepted_tokens=1 if number >= 6 else 0,
         )
         assert store.stop_orphaned_drafts() == 1
         assert [hit.message_id for hit in store.search("lisbon")] == [None, 1]
@@ -171,7 +176,7 @@ NEWER = textwrap.dedent("""
     Store(Path(sys.argv[1])).close()
     connection = sqlite3.connect(sys.argv[1])
     connection.execute(
-        "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('paged-chat', 'm006_x', '')"
+        "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('paged-chat', 'm007_x', '')"
     )
     connection.commit()
     if sys.argv[2] == "killed":
@@ -195,7 +200,7 @@ def test_a_newer_database_is_refused_and_nothing_is_written(end, files, tmp_path
     with pytest.raises(StoreTooNew) as refused:
         Store(path)
     assert str(refused.value) == (
-        f"{path} was written by a newer version of paged-chat: its schema is 6, this version knows 5; nothing was "
+        f"{path} was written by a newer version of paged-chat: its schema is 7, this version knows 6; nothing was "
         "changed: update paged-chat, or give another folder with --home"
     )
     after = files_in(tmp_path)

@@ -58,6 +58,8 @@ def make(number: int, path: Path) -> None:
         reason = {"cause": "evicted", "num_prompt_tokens": 17, "num_cached_tokens": 12, "num_cached_blocks": 0,
                   "token_index": 12, "block_index": 0, "text": "Lisbon", "num_evicted_tokens": 5}  # fmt: skip
         connection.execute("INSERT INTO miss_reasons VALUES (2, ?)", (json.dumps(reason),))
+    if number >= 6:
+        connection.execute("UPDATE messages SET num_accepted_tokens = 1 WHERE id = 2")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.close()
 
