@@ -18,7 +18,7 @@ from paged_chat.engine.request import TokenDelta
 # Imported for the kinds of queries in them, which programs may ask.
 from ..cache_view import block_note, block_view  # noqa: F401
 from ..engine_query import Query, TextQueryKind, query_kinds
-from ..service import prompts  # noqa: F401
+from ..service import prompts, search_watch  # noqa: F401
 from ..service.chat_events import EngineStatus
 from ..service.engine_host import EngineHost, LoadedEngine
 from ..token_view import token_piece  # noqa: F401
