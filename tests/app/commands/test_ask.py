@@ -105,6 +105,7 @@ def test_json_is_one_line_for_each_prompt(run_cli, scripted):
     ]
     assert first["usage"] == {"prompt_tokens": len("user:France?;"), "cached_tokens": 0, "completion_tokens": 3}
     assert set(first["timing"]) == {"load_s", "ttft_ms", "decode_tokens_per_s"}
+    assert first["speculation"] == {"drafted_tokens": 0, "accepted_tokens": 0}
     assert first["timing"]["load_s"] == 0.25
     assert second["usage"]["cached_tokens"] == len("user:")
     assert first["miss"] is second["miss"] is None  # this engine keeps nothing
