@@ -70,8 +70,7 @@ export class Conversation {
   grow(news) {
     this.nodes.get(news.id)?.grow(news);
     if (news.left_out_ids) this.showLeftOut(news.left_out_ids);
-    if (this.isFollowing) this.scrollToEnd();
-    else this.toBottom.hidden = false;
+    if (!this.isFollowing) this.toBottom.hidden = false; // else the observer scrolls, once it is laid out
   }
 
   /** Greys the messages that don't fit the model's window any more. */

@@ -3,6 +3,7 @@
 import { ActionPreview } from "./action_preview.js";
 import { el, iconButton, setText, svg } from "./dom.js";
 import { costLine } from "./format.js";
+import { morphChildren } from "./morph.js";
 import { drawStrip } from "./panel_strip.js";
 import { TokenView } from "./tokens.js";
 
@@ -66,17 +67,13 @@ export class MessageNode {
   }
 
   setBlocks(numKept, newBlocks) {
-    const opened = [...this.body.children].slice(numKept).map((child) => child.tagName === "DETAILS" && child.open);
-    while (this.body.children.length > numKept) this.body.lastChild.remove();
-    this.blocks.length = numKept;
     const template = document.createElement("template");
-    newBlocks.forEach((html, index) => {
+    const elements = newBlocks.map((html) => {
       template.innerHTML = html;
-      const element = template.content.firstElementChild;
-      if (opened[index] && element.tagName === "DETAILS") element.open = true;
-      this.body.append(element);
-      this.blocks.push(html);
+      return template.content.firstElementChild;
     });
+    morphChildren(this.body, elements, numKept);
+    this.blocks.splice(numKept, Infinity, ...newBlocks);
   }
 
   showFault(error) {

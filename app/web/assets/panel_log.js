@@ -10,6 +10,8 @@ export class PanelLog {
   constructor() {
     this.list = el("ol", { class: "panel-log", tabindex: "0", "aria-label": "What happens in the cache" });
     this.element = this.list;
+    this.isFollowing = true;
+    this.list.addEventListener("scroll", () => this.noteScroll(), { passive: true });
   }
 
   clear() {
@@ -19,10 +21,14 @@ export class PanelLog {
   /** lines: [Unix time, word, how many blocks, request]. */
   add(lines) {
     if (lines.length === 0) return;
-    const isFollowing = this.list.scrollHeight - this.list.scrollTop - this.list.clientHeight < NEAR_PX;
     this.list.append(...lines.map(([time, word, numBlocks, request]) => row(time, word, numBlocks, request)));
     while (this.list.children.length > MAX_LINES) this.list.firstChild.remove();
-    if (isFollowing) this.list.scrollTop = this.list.scrollHeight;
+    // With the next picture, for which all is laid out anyway.
+    if (this.isFollowing) drawFrame(() => (this.list.scrollTop = this.list.scrollHeight));
+  }
+
+  noteScroll() {
+    this.isFollowing = this.list.scrollHeight - this.list.scrollTop - this.list.clientHeight < NEAR_PX;
   }
 }
 

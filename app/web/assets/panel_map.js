@@ -32,6 +32,8 @@ export class BlockMap {
     this.freedAt = new Map(); // when a block was seen to be freed, by its place
     this.pinned = null; // the place that was clicked, or walked to
     this.hovered = null;
+    this.width = 0; // of the map, 0 while it can't be seen; to ask for it in mid-change would lay out the page once more
+    this.numShown = 0;
     this.reset(0);
     this.bind();
   }
@@ -64,9 +66,14 @@ export class BlockMap {
     this.fade();
   }
 
+  measure() {
+    this.width = this.frame.clientWidth;
+    if (this.fit()) this.drawAll();
+  }
+
   /** Chooses the size of cells; tells whether it is another one than before. */
   fit() {
-    const width = this.frame.clientWidth;
+    const { width } = this;
     if (width === 0) return false;
     const numBlocks = this.letters.length;
     const numWanted = Math.min(numBlocks, Math.max(FEWEST_SHOWN, 2 * (this.lastUsed + 1)));
@@ -151,7 +158,7 @@ export class BlockMap {
     canvas.addEventListener("focus", () => {
       if (this.pinned === null && canvas.matches(":focus-visible")) this.pin(0);
     });
-    new ResizeObserver(() => this.fit() && this.drawAll()).observe(this.frame);
+    new ResizeObserver(() => this.measure()).observe(this.frame);
     new MutationObserver(() => this.changeColours()).observe(document.body, { attributeFilter: ["class"] });
   }
 

@@ -5,8 +5,9 @@ import { el } from "./dom.js";
 /** strip: {runs: [[kind, how many], …], is_partial, words}; null shows nothing. */
 export function drawStrip(place, strip) {
   place.hidden = !strip;
-  if (!strip || place.dataset.key === JSON.stringify(strip)) return;
-  place.dataset.key = JSON.stringify(strip);
+  const key = JSON.stringify(strip);
+  if (!strip || place.dataset.key === key) return;
+  place.dataset.key = key;
   place.setAttribute("role", "img");
   place.setAttribute("aria-label", strip.words);
   place.title = `Blocks: ${strip.words}`;

@@ -29,7 +29,7 @@ export class PanelWhy {
   }
 
   takeNewest({ id, why }) {
-    if (!why) return;
+    if (!why || (this.id === id && this.known.get(id)?.words === why.words)) return;
     this.known.set(id, why);
     this.show(id);
   }
