@@ -30,7 +30,7 @@ NUM_HITS = 50
 
 router = APIRouter(prefix="/paged-chat")
 Answer = dict[str, Any]
-PlannedAction: TypeAlias = Literal["retry", "edit", "fork"]
+PlannedAction: TypeAlias = Literal["retry", "edit", "fork", "continue"]
 
 
 async def refuse(_: Request, error: Exception) -> JSONResponse:
@@ -151,7 +151,7 @@ def stop(chat: OwnChat, service: ServiceOf) -> Answer:
 
 @router.get("/chats/{chat_id}/messages/{message_id}/plan")
 async def plan_for_message(message_id: int, of: PlannedAction, chat: OwnChat, service: ServiceOf) -> Answer:
-    """What trying a message again, sending it anew, or a chat that begins with it would reuse and compute."""
+    """What trying a message again, sending it anew, going on with it, or a chat that begins with it would take."""
     return await _answer(partial(_plan_for_message, message_id, of, chat, service))
 
 
@@ -184,12 +184,15 @@ def _plan(question: Question, chat: Chat, service: ChatService) -> Future[SendPl
 
 
 def _plan_for_message(message_id: int, of: PlannedAction, chat: Chat, service: ChatService) -> Future[SendPlan]:
-    message = service.message(chat.id, message_id)
-    if of == "edit":
-        return service.plan_edit(chat.id, message_id, message.text)
-    if of == "fork" and message.role == "assistant":
-        return service.plan(chat.id, "", parent_id=message_id)
-    return service.plan_retry(chat.id, message_id)
+    match of:
+        case "edit":
+            return service.plan_edit(chat.id, message_id, service.message(chat.id, message_id).text)
+        case "fork":
+            return service.plan_fork(chat.id, message_id)
+        case "continue":
+            return service.plan_continue(chat.id, message_id)
+        case "retry":
+            return service.plan_retry(chat.id, message_id)
 
 
 @router.post("/tokens")

@@ -2,6 +2,7 @@
 
 from textual.widgets import Static
 
+from paged_chat.tui.widgets.meter import Meter
 from paged_chat.tui.widgets.pool_map import PoolMap
 from paged_chat.tui.widgets.why_not_more import WhyNotMore
 from terminal import open_terminal
@@ -75,3 +76,14 @@ async def test_why_the_newest_or_the_selected_reply_found_no_more(desk):
         await terminal.until(lambda: "the cache was empty" in why_of(terminal))
         await terminal.keys("escape")
         await terminal.until(lambda: "the system prompt was edited" in why_of(terminal))
+
+
+async def test_a_selected_message_says_what_can_be_done_with_it_and_what_that_takes(desk):
+    async with open_terminal(desk, size=(160, 40)) as terminal:
+        await terminal.send("hello", "hi")
+        await terminal.keys("alt+up")
+        meter = terminal.screen.query_one(Meter)
+        await terminal.until(lambda: "retry: reuses 1 block, computes 1 token" in str(meter.render()))
+        assert " · fork: reuses 1 block, computes " in str(meter.render())
+        await terminal.keys("escape")
+        await terminal.until(lambda: "retry" not in str(meter.render()))

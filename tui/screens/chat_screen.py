@@ -266,6 +266,7 @@ class ChatScreen(ChatActions):
         else:
             self.selected_id = None
             self.explain()
+            self.query_one(Meter).show(left="")
             self.prompt.focus()
             self.conversation.anchor()
 

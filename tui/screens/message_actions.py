@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 from textual import on, work
 
 from paged_chat.app.chats import Message
+from paged_chat.app.errors import PagedChatError
 from paged_chat.app.porting.new_file import new_file
+from paged_chat.app.service.send_plan import SendPlan
 
 from ..key_names import key_of
 from ..messages import CodeCopied, MessageSelected, ReplyPicked
 from ..notices import with_notices
+from ..widgets.meter import Meter
 from ..widgets.reply_group import ReplyGroup
 from .dialogs import ChoiceDialog, TextDialog
 from .service_screen import NothingToDo
@@ -25,6 +32,25 @@ class MessageActions(TokenActions):
     def select(self, event: MessageSelected) -> None:
         self.selected_id = event.message_id
         self.explain()
+        self._show_costs()
+
+    @work(group="plan", exclusive=True, exit_on_error=False)
+    async def _show_costs(self) -> None:
+        """What can be done with the selected message, and what it would take, in the line under the prompt."""
+        message, service = self.message_in_focus(), self.open_service
+        if message is None:
+            return
+        plans: dict[str, Callable[[str, int], Future[SendPlan]]]
+        plans = {"retry": service.plan_retry, "fork": service.plan_fork}
+        if message.status == "stopped" or message.finish_reason == "length":
+            plans = {"continue": service.plan_continue, **plans}
+        words = []
+        for action, plan in plans.items():
+            # A reply that is being written can't be forked yet, and a message without reply has none to continue.
+            with contextlib.suppress(PagedChatError):
+                planned = await asyncio.wrap_future(plan(message.chat_id, message.id))
+                words.append(f"{action}: {planned}")
+        self.query_one(Meter).show(left=" · ".join(words))
 
     # Writing again
 

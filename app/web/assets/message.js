@@ -88,7 +88,7 @@ export class MessageNode {
     this.tools.replaceChildren(
       ...[
         view.sibling_ids.length > 1 && this.siblingWalk(),
-        isReply && view.can_continue && iconButton("play", "Continue this reply", act("continue")),
+        isReply && view.can_continue && this.preview.of("continue", iconButton("play", "Continue this reply", act("continue"))),
         this.isLive && iconButton("stop", "Stop this reply", act("stop")),
         isReply && this.preview.of("retry", iconButton("retry", "Retry: another reply beside this one", act("retry"))),
         !isReply && this.preview.of("edit", iconButton("edit", "Edit: another message beside this one", () => this.beginEdit())),
