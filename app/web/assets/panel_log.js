@@ -4,14 +4,12 @@ import { el } from "./dom.js";
 import { count } from "./format.js";
 
 const MAX_LINES = 200;
-const NEAR_PX = 24; // so near to the end it follows
 
 export class PanelLog {
   constructor() {
-    this.list = el("ol", { class: "panel-log", tabindex: "0", "aria-label": "What happens in the cache" });
-    this.element = this.list;
-    this.isFollowing = true;
-    this.list.addEventListener("scroll", () => this.noteScroll(), { passive: true });
+    this.list = el("ol", {});
+    // Laid out from its end, where it stays by itself: scrolling by script would draw a second picture for each line.
+    this.element = el("div", { class: "panel-log", tabindex: "0", role: "group", "aria-label": "What happens in the cache" }, this.list);
   }
 
   clear() {
@@ -23,12 +21,6 @@ export class PanelLog {
     if (lines.length === 0) return;
     this.list.append(...lines.map(([time, word, numBlocks, request]) => row(time, word, numBlocks, request)));
     while (this.list.children.length > MAX_LINES) this.list.firstChild.remove();
-    // With the next picture, for which all is laid out anyway.
-    if (this.isFollowing) drawFrame(() => (this.list.scrollTop = this.list.scrollHeight));
-  }
-
-  noteScroll() {
-    this.isFollowing = this.list.scrollHeight - this.list.scrollTop - this.list.clientHeight < NEAR_PX;
   }
 }
 

@@ -31,6 +31,7 @@ export class BlockPainter {
     this.context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     this.context.textAlign = "center";
     this.context.textBaseline = "alphabetic";
+    this.fontSize = null; // another size of the canvas forgets its font
   }
 
   clear() {
@@ -82,7 +83,11 @@ export class BlockPainter {
   written(x, y, text, ink) {
     const { context, side } = this;
     const size = this.pitch >= COUNT_PITCH && text.length < 3 ? 12 : 10;
-    context.font = `600 ${size}px ui-sans-serif, system-ui, sans-serif`;
+    if (size !== this.fontSize) {
+      // Only then: a canvas that is given a font has the page's styles worked out anew.
+      this.fontSize = size;
+      context.font = `600 ${size}px ui-sans-serif, system-ui, sans-serif`;
+    }
     context.fillStyle = ink;
     context.fillText(text, x + side / 2, y + side / 2 + size * 0.34);
   }
