@@ -44,6 +44,7 @@ class WebServer:
             ssr_mode=False,
             run_history=False,
             enable_monitoring=False,
+            _frontend=False,  # else it asks for its own page, and gives up after 3 s: too early on a busy machine
             strict_cors=is_loopback(host),
             max_file_size=MAX_UPLOAD_BYTES,
             footer_links=[],

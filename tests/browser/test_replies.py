@@ -27,6 +27,32 @@ def test_a_reply_streams_and_is_there_after_a_reload(chat, engine, served):
     assert served.service.chat(chat.chat_id).title == "three days in Lisbon"
 
 
+def test_what_is_selected_in_a_growing_reply_stays_selected(chat, engine):
+    engine.enqueue("Some *words* of a paragraph and more")
+    engine.hold()
+    chat.send("Begin")
+    engine.let(20)
+    expect(chat.reply()).to_contain_text("Some words of a")
+    chat.page.evaluate("getSelection().selectAllChildren(document.querySelector('.is-live .body em'))")
+    engine.go()
+    expect(chat.reply()).to_have_text("Some words of a paragraph and more")
+    assert chat.page.evaluate("getSelection().toString()") == "words"
+
+
+def test_a_page_that_follows_stays_at_the_end_and_one_that_reads_above_stays_there(chat, engine):
+    engine.enqueue("line\n\n" * 60)
+    engine.hold()
+    chat.send("Begin")
+    engine.let(200)
+    expect(chat.reply().locator("p").nth(30)).to_be_visible()
+    chat.page.wait_for_function("pagedChat.conversation.scroller.scrollTop > 100")
+    chat.page.evaluate("pagedChat.conversation.scroller.scrollTop = 40")
+    expect(chat.page.get_by_role("button", name="To the newest message")).to_be_visible()
+    engine.go()
+    expect(chat.reply().locator("p")).to_have_count(60)
+    assert chat.page.evaluate("pagedChat.conversation.scroller.scrollTop") == 40
+
+
 def test_one_of_the_three_prompts_begins_a_chat(chat, engine):
     engine.enqueue("It scatters.")
     chat.page.get_by_role("button", name=re.compile("why the sky is blue")).click()

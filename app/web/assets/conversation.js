@@ -29,6 +29,7 @@ export class Conversation {
     this.columns = [];
     this.numOlder = 0;
     this.isFollowing = true;
+    this.topBefore = 0; // where it was scrolled to
     this.isAskingForOlder = false;
     this.wantedId = null; // a message to bring into view
     this.pickedToReveal = null;
@@ -162,9 +163,11 @@ export class Conversation {
 
   noteScroll() {
     const { scrollTop, scrollHeight, clientHeight } = this.scroller;
-    this.isFollowing = scrollHeight - scrollTop - clientHeight < BOTTOM_PX;
-    if (this.isFollowing) this.toBottom.hidden = true;
-    else this.toBottom.hidden = false;
+    // Text that came since the page scrolled itself hasn't moved it yet: only who goes up leaves the end.
+    if (scrollHeight - scrollTop - clientHeight < BOTTOM_PX) this.isFollowing = true;
+    else if (scrollTop < this.topBefore) this.isFollowing = false;
+    this.topBefore = scrollTop;
+    this.toBottom.hidden = this.isFollowing;
     if (scrollTop < OLDER_PX && !this.isFollowing) this.askForOlder();
   }
 
