@@ -20,7 +20,10 @@ export class Conversation {
     this.clear();
     this.scroller.addEventListener("scroll", () => this.noteScroll(), { passive: true });
     this.element.addEventListener("click", (event) => this.copyCode(event));
-    new ResizeObserver(() => this.isFollowing && this.scrollToEnd()).observe(this.list);
+    // What is said grows, or the field below does.
+    const resized = new ResizeObserver(() => this.isFollowing && this.scrollToEnd());
+    resized.observe(this.list);
+    resized.observe(this.scroller);
   }
 
   clear() {
