@@ -86,12 +86,24 @@ class ReplyCost:
     num_accepted_tokens: int = 0  # of the generated ones, those that were guessed ahead and saved a step
 
 
+@dataclass(frozen=True, slots=True)
+class ReplyVariant:
+    """Under which name a reply was asked for in a comparison, and the system prompt that its question stood under.
+
+    system_prompt: None is none, whatever the chat's own says now.
+    """
+
+    name: str
+    system_prompt: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One message of a chat.
 
     token_ids: of a reply, as the model wrote it, the end token included; None for what a person wrote.
     model, sampling, cost: of a reply.
+    variant: of a reply that was asked for beside others of other settings.
     status: "draft" while a reply grows; "stopped" by the person, or by the end of the process that was writing it.
     error: why it failed, for people to read.
     """
@@ -104,6 +116,7 @@ class Message:
     token_ids: tuple[int, ...] | None = None
     model: str | None = None
     sampling: SamplingParams | None = None
+    variant: ReplyVariant | None = None
     cost: ReplyCost | None = None
     finish_reason: FinishReason | None = None
     status: MessageStatus = "done"
@@ -116,11 +129,13 @@ class NewReply:
     """A reply that is about to be written: by which model (None is the default one), and how it is drawn.
 
     sampling: this reply's own: n is 1, and the seed is the one it will be drawn with.
+    variant: of one of several settings that are compared.
     text, token_ids, logprobs: what it begins with, of a branch from within another reply.
     """
 
     model: str | None
     sampling: SamplingParams
+    variant: ReplyVariant | None = None
     text: str = ""
     token_ids: tuple[int, ...] = ()
     logprobs: KeptLogprobs = ()

@@ -24,6 +24,10 @@ class CannotBranch(PagedChatError):
     """A place where no reply can part: not in a reply, behind its end, or with a token that there isn't."""
 
 
+class ComparisonRefused(PagedChatError):
+    """Settings that can't be compared: which, and why; nothing was sent."""
+
+
 class StoreTooNew(PagedChatError):
     """A database of a newer schema than this version knows; nothing was written to it."""
 

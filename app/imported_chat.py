@@ -5,7 +5,7 @@ from datetime import datetime
 
 from paged_chat.engine.request import FinishReason, SamplingParams
 
-from .chats import MessageRole, MessageStatus, ReplyCost
+from .chats import MessageRole, MessageStatus, ReplyCost, ReplyVariant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +21,7 @@ class ImportedMessage:
     token_ids: tuple[int, ...] | None = None
     model: str | None = None
     sampling: SamplingParams | None = None
+    variant: ReplyVariant | None = None
     cost: ReplyCost | None = None
     finish_reason: FinishReason | None = None
     status: MessageStatus = "done"

@@ -54,6 +54,8 @@ ACTIONS = (
     Action("previous_sibling", "Previous version of this message", "alt+left", "left", label="versions"),
     Action("next_sibling", "Next version of this message", "alt+right", "right", label="versions"),
     Action("compare", "Versions side by side, or one of them again", "ctrl+o", "o"),
+    Action("toggle_diff", "How replies side by side differ from the selected one", "f7", "w"),
+    Action("export_table", "Export the table of replies side by side", "", "x"),
     Action("fork", "New chat from here", "ctrl+t", "f"),
     Action("tokens", "Tokens of the reply: how likely each was; branch at one", "f6", "t"),
     Action("previous_message", "Select the message above", "alt+up,ctrl+up", "up,k"),

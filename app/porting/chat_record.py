@@ -9,7 +9,7 @@ from typing import Any, get_args
 from paged_chat.engine.errors import InvalidParameter
 from paged_chat.engine.request import FinishReason, SamplingParams
 
-from ..chats import Chat, Message, MessageRole, MessageStatus, MessageTree, ReplyCost
+from ..chats import Chat, Message, MessageRole, MessageStatus, MessageTree, ReplyCost, ReplyVariant
 from ..imported_chat import ImportedChat, ImportedMessage
 from .fields import Fields
 
@@ -90,6 +90,7 @@ def _message_record(message: Message) -> dict[str, Any]:
         "token_ids": None if message.token_ids is None else list(message.token_ids),
         "model": message.model,
         "sampling": None if message.sampling is None else dataclasses.asdict(message.sampling),
+        "variant": None if message.variant is None else dataclasses.asdict(message.variant),
         "cost": None if message.cost is None else dataclasses.asdict(message.cost),
         "finish_reason": message.finish_reason,
         "error": message.error,
@@ -103,6 +104,7 @@ def _message_from(fields: Fields, indexes: dict[int, int]) -> ImportedMessage:
     if parent_id is not None and parent_id not in indexes:
         fields.refuse("parent", f"names message {parent_id}, which doesn't stand before this one")
     sampling = fields.optional("sampling", fields.fields)
+    variant = fields.optional("variant", fields.fields)
     cost = fields.optional("cost", fields.fields)
     return ImportedMessage(
         parent=None if parent_id is None else indexes[parent_id],
@@ -111,6 +113,7 @@ def _message_from(fields: Fields, indexes: dict[int, int]) -> ImportedMessage:
         token_ids=fields.optional("token_ids", fields.token_ids),
         model=fields.optional("model", fields.text),
         sampling=None if sampling is None else _sampling_from(sampling),
+        variant=None if variant is None else _variant_from(variant),
         cost=None if cost is None else _cost_from(cost),
         finish_reason=fields.optional("finish_reason", lambda name: fields.choice(name, get_args(FinishReason))),
         status=fields.choice("status", get_args(MessageStatus)),
@@ -131,6 +134,12 @@ def _sampling_from(fields: Fields) -> SamplingParams:
         return SamplingParams(**given)
     except InvalidParameter as error:
         fields.refuse(None, f"can't be used: {error}")
+
+
+def _variant_from(fields: Fields) -> ReplyVariant:
+    variant = ReplyVariant(fields.text("name"), fields.optional("system_prompt", fields.text))
+    fields.expect_all_read()
+    return variant
 
 
 def _cost_from(fields: Fields) -> ReplyCost:

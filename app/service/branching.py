@@ -102,6 +102,7 @@ def new_branch(
     [new] = new_replies(loaded.model, request_params(sampling, 1, len(tree.children(question_id))))
     return replace(
         new,
+        variant=reply.variant,
         text=loaded.engine.decode(start).removesuffix("\ufffd"),
         token_ids=start,
         logprobs=_kept_for(kept, token_index, token_id),

@@ -8,6 +8,7 @@ from typing import Unpack
 from paged_chat.engine.request import SamplingParams
 
 from ..chats import UNTITLED, Chat
+from ..comparison.variant import KeptSettings
 from ..imported_chat import ImportedChat
 from ..store.chat_search import SearchHit
 from ..store.chat_table import ChatChanges
@@ -161,6 +162,10 @@ class ChatLibrary:
         return chat
 
     # Presets
+
+    def kept_settings(self) -> KeptSettings:
+        """Everything that is kept under a name."""
+        return KeptSettings(self.sampling_presets(), self.system_prompts())
 
     def system_prompts(self) -> dict[str, str]:
         """Texts by name, in alphabetical order."""

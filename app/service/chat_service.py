@@ -15,6 +15,8 @@ from paged_chat.engine.request import SamplingParams
 
 from ..attachments import Attachment, with_attachments
 from ..chats import Chat, Message, MessageTree, Turn
+from ..comparison.comparison import Comparison
+from ..comparison.variant import Variant, WrittenVariant, check_variants, read_variants
 from ..engine_query import Query
 from ..errors import EmptyMessage, EngineUnavailable, ReplyRunning
 from ..store.chat_copies import whole
@@ -33,6 +35,7 @@ from .branching import (
 )
 from .chat_events import AppEvent, ChatEvent, EngineStatus
 from .chat_library import DEFAULT_SAMPLING, ChatLibrary
+from .comparing import ComparisonPlan, check_all_fit, compared_replies, comparison_in, plan_comparison, under_variant
 from .engine_host import EngineHost
 from .model_notice import ModelNotice, model_notice
 from .new_turn import find, find_whole, new_replies, parent_of_edit, path_to, question_of, request_params
@@ -214,6 +217,53 @@ class ChatService(ChatLibrary):
             parent_id = parent_of_edit(tree, message_id)
             return self._ask(chat, tree, parent_id, with_attachments(text, attachments), n, sampling)
 
+    def compare(
+        self,
+        chat_id: str,
+        text: str,
+        variants: Sequence[Variant],
+        *,
+        parent_id: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> Turn:
+        """Stores the message and a draft for each variant, then has them written side by side in the one engine.
+
+        Those with the same system prompt share the prompt's blocks. Variants without a seed of their own draw with the
+        same one. Raises as `send` does, and ComparisonRefused with each variant that can't be used, and why.
+        """
+        with self._sending:
+            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            parent_id = chat.active_leaf_id if parent_id is None else parent_id
+            text = self._checked_text(tree, parent_id, with_attachments(text, attachments))
+            check_variants(variants)
+            if self._host.loaded.done():
+                check_all_fit(self._host.loaded.result(), chat, text, variants)
+            replies = compared_replies(self._host.config.model, variants)
+            turn = self._stores.of(chat_id).add_turn(chat_id, parent_id, text, replies)
+            assert turn.user_message is not None, "a comparison has a question"
+            self._desk.compare(chat, [*tree.path(parent_id), turn.user_message], turn.replies)
+            return turn
+
+    def variants(self, chat_id: str | None, written: Sequence[WrittenVariant]) -> list[Variant]:
+        """What a person wrote as variants of a chat's settings; None is a chat that isn't begun.
+
+        Raises ComparisonRefused with each one that can't be used, and why.
+        """
+        chat = None if chat_id is None else self.chat(chat_id)
+        return read_variants(
+            written,
+            self.default_sampling if chat is None else chat.sampling,
+            None if chat is None else chat.system_prompt,
+            self.kept_settings(),
+        )
+
+    def comparison(self, chat_id: str, reply_ids: Sequence[int]) -> Comparison:
+        """Replies to one question beside each other, as far as they have come, in the order of their making.
+
+        Raises ComparisonRefused for fewer than two, and for messages that don't answer the same one.
+        """
+        return comparison_in(self.tree(chat_id), reply_ids)
+
     def retry(
         self, chat_id: str, message_id: int, *, n: int | None = None, sampling: SamplingParams | None = None
     ) -> Turn:
@@ -236,11 +286,12 @@ class ChatService(ChatLibrary):
             self._check_usable()
             chat, tree = self.chat(chat_id), self.tree(chat_id)
             path = path_to(tree, message_id)
+            own_chat = under_variant(chat, path[-1])
             params = replace(path[-1].sampling or chat.sampling, n=1)
             if path[-1].role == "assistant" and self._host.loaded.done():
-                check_room(self._host.loaded.result(), chat, path, params.max_tokens)
+                check_room(self._host.loaded.result(), own_chat, path, params.max_tokens)
             draft = self._stores.of(chat_id).reopen_reply(message_id)
-            self._desk.go_on(chat, path[:-1], draft, params, self._stores.of(chat_id).token_logprobs(message_id))
+            self._desk.go_on(own_chat, path[:-1], draft, params, self._stores.of(chat_id).token_logprobs(message_id))
             return draft
 
     def branch_at_token(self, chat_id: str, message_id: int, token_index: int, token_id: int) -> Message:
@@ -257,6 +308,7 @@ class ChatService(ChatLibrary):
                 raise EngineUnavailable("the model is still loading: branch when it is ready")
             chat, tree = self.chat(chat_id), self.tree(chat_id)
             reply, store = reply_in(tree, message_id), self._stores.of(chat_id)
+            chat = under_variant(chat, reply)
             new = new_branch(
                 self._host.loaded.result(),
                 chat,
@@ -320,6 +372,25 @@ class ChatService(ChatLibrary):
         leaf_id = chat.active_leaf_id if parent_id is None else parent_id
         return self._plan(chat, path_to(tree, leaf_id), with_attachments(text, attachments))
 
+    def plan_comparison(
+        self,
+        chat_id: str,
+        text: str,
+        variants: Sequence[Variant],
+        *,
+        parent_id: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> Future[ComparisonPlan]:
+        """What `compare` would reuse and compute; variants of one system prompt have one prompt."""
+        check_variants(variants)
+        chat, tree = self.chat(chat_id), self.tree(chat_id)
+        path = path_to(tree, chat.active_leaf_id if parent_id is None else parent_id)
+        whole = with_attachments(text, attachments)
+        self._check_usable()
+        return self._planning.after(
+            self._host.loaded, lambda loaded: plan_comparison(loaded, chat, path, whole, variants)
+        )
+
     def plan_edit(
         self, chat_id: str, message_id: int, text: str, *, attachments: Sequence[Attachment] = ()
     ) -> Future[SendPlan]:
@@ -338,7 +409,7 @@ class ChatService(ChatLibrary):
         path = path_to(tree, message_id)
         if path[-1].role != "assistant":
             raise InvalidParameter("only a reply can be continued: send a message to get one")
-        return self._plan(chat, path, None, continue_reply=True)
+        return self._plan(under_variant(chat, path[-1]), path, None, continue_reply=True)
 
     def plan_fork(self, chat_id: str, message_id: int) -> Future[SendPlan]:
         """What the first turn of a `fork` would reuse and compute, beside what the person will write.
@@ -353,9 +424,10 @@ class ChatService(ChatLibrary):
         """What `branch_at_token` would reuse and compute, whichever token is taken. Raises as it does."""
         chat, tree = self.chat(chat_id), self.tree(chat_id)
         reply = reply_in(tree, message_id)
+        own_chat = under_variant(chat, reply)
         self._check_usable()
         return self._planning.after(
-            self._host.loaded, lambda loaded: plan_branch(loaded, chat, tree, reply, token_index)
+            self._host.loaded, lambda loaded: plan_branch(loaded, own_chat, tree, reply, token_index)
         )
 
     def token_alternatives(self, chat_id: str, message_id: int) -> Future[ReplyTokens]:
@@ -443,15 +515,20 @@ class ChatService(ChatLibrary):
         n: int | None,
         sampling: SamplingParams | None,
     ) -> Turn:
+        text = self._checked_text(tree, parent_id, text)
+        sampling = sampling or chat.sampling
+        if self._host.loaded.done():
+            check_fits(self._host.loaded.result(), chat, text, sampling.max_tokens)
+        return self._begin(chat, tree, parent_id, text, sampling.n if n is None else n, sampling)
+
+    def _checked_text(self, tree: MessageTree, parent_id: int | None, text: str) -> str:
+        """What may be sent below a message; raises EmptyMessage, ReplyRunning, EngineUnavailable."""
         if not text.strip():
             raise EmptyMessage("the message is empty: write something first")
         if parent_id is not None:
             find_whole(tree, parent_id)
-        sampling = sampling or chat.sampling
         self._check_usable()
-        if self._host.loaded.done():
-            check_fits(self._host.loaded.result(), chat, text, sampling.max_tokens)
-        return self._begin(chat, tree, parent_id, text, sampling.n if n is None else n, sampling)
+        return text
 
     def _begin(
         self, chat: Chat, tree: MessageTree, parent_id: int | None, text: str | None, n: int, sampling: SamplingParams

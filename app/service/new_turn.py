@@ -58,12 +58,14 @@ def request_params(sampling: SamplingParams, n: int, num_siblings: int) -> Sampl
     Raises InvalidParameter for an `n` that no request can have.
     """
     params = replace(sampling, n=n)
-    if sampling.seed is None:
-        seed = int.from_bytes(os.urandom(NUM_SEED_BYTES), "little")
-    else:
-        # Reply i draws with seed + i; behind the last seed comes the first.
-        seed = (sampling.seed + num_siblings) % (NUM_SEEDS + 1 - n)
+    # Reply i draws with seed + i; behind the last seed comes the first.
+    seed = drawn_seed() if sampling.seed is None else (sampling.seed + num_siblings) % (NUM_SEEDS + 1 - n)
     return replace(params, seed=seed)
+
+
+def drawn_seed() -> int:
+    """One that no other reply has, but by chance."""
+    return int.from_bytes(os.urandom(NUM_SEED_BYTES), "little")
 
 
 def new_replies(model: str, params: SamplingParams) -> list[NewReply]:

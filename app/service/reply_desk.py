@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
+from typing import TypeAlias
 
 from paged_chat.engine.errors import PagedChatError
 from paged_chat.engine.request import SamplingParams
@@ -13,12 +14,15 @@ from paged_chat.engine.request import SamplingParams
 from ..chats import Chat, KeptLogprobs, Message
 from ..store.store import Store
 from .background import Background
+from .comparing import under_variant
 from .engine_host import EngineHost, LoadedEngine
 from .prompts import explainer, look_up
 from .reply_job import ReplyJob
 from .reply_saver import ReplySaver
 from .resume_point import ResumePoint
 from .running_reply import RunningReply
+
+Start: TypeAlias = Callable[[LoadedEngine, ReplyJob], None]
 
 STOP_S = 0.5  # for the step that is being computed when the service closes
 SAVE_S = 1.0
@@ -58,14 +62,18 @@ class ReplyDesk:
         params: SamplingParams,
     ) -> None:
         """Has the drafts written as replies to the path, side by side, once the model is loaded."""
-        replies = [RunningReply(draft, sample, self._take_change) for sample, draft in enumerate(drafts)]
+        self._begin(chat, self._fresh_job(chat, path, drafts, params))
 
-        def start(loaded: LoadedEngine, job: ReplyJob) -> None:
-            context = loaded.transcript.encode(chat.system_prompt, path, max_tokens=params.max_tokens)
-            plan, explain = look_up(loaded, chat, path, context), explainer(loaded, path, context)
-            job.start(loaded.served, context.token_ids, plan, explain)
+    def compare(self, chat: Chat, path: Sequence[Message], drafts: Sequence[Message]) -> None:
+        """Has each draft written under the settings that it bears itself, all at once.
 
-        self._begin(chat, ReplyJob(replies, params, salt=chat.user), start)
+        Those with the same prompt share its blocks: a request waits for those that another one is computing.
+        """
+        jobs = []
+        for draft in drafts:
+            assert draft.sampling is not None, "a compared reply has settings of its own"
+            jobs.append(self._fresh_job(under_variant(chat, draft), path, [draft], draft.sampling))
+        self._begin(chat, *jobs)
 
     def go_on(
         self, chat: Chat, path: Sequence[Message], draft: Message, params: SamplingParams, logprobs: KeptLogprobs
@@ -85,7 +93,7 @@ class ReplyDesk:
             plan, explain = look_up(loaded, chat, whole_path, context), explainer(loaded, whole_path, context)
             job.start(loaded.served, context.token_ids, plan, explain)
 
-        self._begin(chat, ReplyJob([reply], params, salt=chat.user), start)
+        self._begin(chat, (ReplyJob([reply], params, salt=chat.user), start))
 
     def branch(
         self, chat: Chat, path: Sequence[Message], draft: Message, params: SamplingParams, logprobs: KeptLogprobs
@@ -103,22 +111,43 @@ class ReplyDesk:
             plan, explain = look_up(loaded, chat, path, context), explainer(loaded, path, context)
             job.start(loaded.served, prompt, plan, explain, reply_start=reply_start)
 
-        self._begin(chat, ReplyJob([reply], params, salt=chat.user), start)
+        self._begin(chat, (ReplyJob([reply], params, salt=chat.user), start))
 
-    def _begin(self, chat: Chat, job: ReplyJob, start: Callable[[LoadedEngine, ReplyJob], None]) -> None:
-        """Keeps the job's replies from now on, and starts it once the model is loaded."""
+    def _fresh_job(
+        self, chat: Chat, path: Sequence[Message], drafts: Sequence[Message], params: SamplingParams
+    ) -> tuple[ReplyJob, Start]:
+        """Replies to the path that begin with nothing."""
+        replies = [RunningReply(draft, sample, self._take_change) for sample, draft in enumerate(drafts)]
+
+        def start(loaded: LoadedEngine, job: ReplyJob) -> None:
+            context = loaded.transcript.encode(chat.system_prompt, path, max_tokens=params.max_tokens)
+            plan, explain = look_up(loaded, chat, path, context), explainer(loaded, path, context)
+            job.start(loaded.served, context.token_ids, plan, explain)
+
+        return ReplyJob(replies, params, salt=chat.user), start
+
+    def _begin(self, chat: Chat, *jobs: tuple[ReplyJob, Start]) -> None:
+        """Keeps the jobs' replies from now on, and starts one after the other once the model is loaded."""
         with self._lock:
-            self._jobs |= dict.fromkeys(job.replies, job)
-        for reply in job.replies:
-            self._saver.add(reply)
+            self._jobs |= {reply: job for job, _ in jobs for reply in job.replies}
+        for job, _ in jobs:
+            for reply in job.replies:
+                self._saver.add(reply)
         self._on_turn(chat.id)
 
-        def look(started: Future[None]) -> None:
-            if (error := started.exception()) is not None:
-                job.fail(_said(error))
+        def start_all(loaded: LoadedEngine) -> None:
+            for job, start in jobs:
+                try:
+                    start(loaded, job)
+                except Exception as error:
+                    job.fail(_said(error))
 
-        started = self._background.after(self._host.loaded, lambda loaded: start(loaded, job))
-        started.add_done_callback(look)
+        def look(started: Future[None]) -> None:
+            if (error := started.exception()) is not None:  # there is no engine
+                for job, _ in jobs:
+                    job.fail(_said(error))
+
+        self._background.after(self._host.loaded, start_all).add_done_callback(look)
 
     def stop(self, chat_id: str | None = None, message_ids: Collection[int] | None = None) -> int:
         """Stops the replies of a chat, or some of them, or all there are; gives how many were running."""

@@ -39,6 +39,7 @@ def add(connection: Connection, imported: ImportedChat, user: str) -> str:
                 token_ids=message.token_ids,
                 model=message.model,
                 sampling=message.sampling,
+                variant=message.variant,
                 cost=message.cost,
                 finish_reason="abort" if message.status == "draft" else message.finish_reason,
                 status="stopped" if message.status == "draft" else message.status,

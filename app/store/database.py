@@ -15,7 +15,7 @@ from paged_chat.engine.errors import InvalidParameter
 from ..errors import DiskFull, StoreBusy, StoreDamaged, StoreTooNew, StoreUnavailable
 
 # The number of the last function in migrations.py, and the name under which a database keeps those that it has had.
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 MIGRATION_SET = "paged-chat"
 
 IN_MEMORY: Literal[":memory:"] = ":memory:"

@@ -18,6 +18,7 @@ from ..chats import (
     MessageTree,
     NewReply,
     ReplyCost,
+    ReplyVariant,
     Turn,
     title_from,
 )
@@ -32,6 +33,7 @@ from .rows import (
     sampling_to_db,
     text_to_db,
     token_ids_to_db,
+    variant_to_db,
 )
 
 NOT_FOUND = "there is no such message, or it was deleted; open the chat again"
@@ -54,6 +56,7 @@ def insert(
     token_ids: Sequence[int] | None = None,
     model: str | None = None,
     sampling: SamplingParams | None = None,
+    variant: ReplyVariant | None = None,
     cost: ReplyCost | None = None,
     finish_reason: FinishReason | None = None,
     status: MessageStatus = "done",
@@ -73,6 +76,7 @@ def insert(
             "token_ids": token_ids_to_db(token_ids),
             "model": model,
             "sampling": None if sampling is None else sampling_to_db(sampling),
+            "variant": None if variant is None else variant_to_db(variant),
             **cost_to_db(cost),
             "finish_reason": finish_reason,
             "status": status,
@@ -145,6 +149,7 @@ def add_turn(
             token_ids=reply.token_ids,
             model=reply.model,
             sampling=reply.sampling,
+            variant=reply.variant,
             status="draft",
             created_at=now,
             writer=writer,

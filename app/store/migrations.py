@@ -209,3 +209,9 @@ def m005_miss_reasons(db: Database) -> None:
 def m006_accepted_tokens(db: Database) -> None:
     """How many of a reply's tokens were guessed ahead; NULL for replies from before, of which none was."""
     db.execute("ALTER TABLE messages ADD COLUMN num_accepted_tokens INTEGER")
+
+
+@migrations()
+def m007_variants(db: Database) -> None:
+    """The name and the system prompt of a reply that was asked for beside others of other settings, as JSON."""
+    db.execute("ALTER TABLE messages ADD COLUMN variant TEXT")

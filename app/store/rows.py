@@ -13,7 +13,7 @@ from typing import Any
 
 from paged_chat.engine.request import SamplingParams
 
-from ..chats import Chat, Message, ReplyCost
+from ..chats import Chat, Message, ReplyCost, ReplyVariant
 
 # A chat in memory is a temporary one: such a database has no file.
 CHAT_COLUMNS = """
@@ -25,7 +25,7 @@ MESSAGE_COLUMNS = """
     messages.id, messages.chat_id, messages.parent_id, messages.role, messages.text, messages.token_ids, messages.model,
     messages.sampling, messages.num_cached_tokens, messages.num_computed_tokens, messages.num_generated_tokens,
     messages.ttft_ms, messages.tokens_per_s, messages.num_accepted_tokens, messages.finish_reason, messages.status,
-    messages.error, messages.created_at
+    messages.error, messages.created_at, messages.variant
 """
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -63,6 +63,7 @@ def message_from(row: Row) -> Message:
         token_ids=token_ids_from(row["token_ids"]),
         model=row["model"],
         sampling=None if row["sampling"] is None else sampling_from(row["sampling"]),
+        variant=None if row["variant"] is None else variant_from(row["variant"]),
         cost=None if row["num_cached_tokens"] is None else _cost_from(row),
         finish_reason=row["finish_reason"],
         status=row["status"],
@@ -138,6 +139,16 @@ def sampling_to_db(sampling: SamplingParams) -> str:
 @lru_cache(maxsize=4096)
 def sampling_from(text: str) -> SamplingParams:
     return SamplingParams(**json.loads(text))
+
+
+def variant_to_db(variant: ReplyVariant) -> str:
+    texts = {name: text_to_db(text) for name, text in asdict(variant).items() if text is not None}
+    return json.dumps(texts, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+@lru_cache(maxsize=1024)
+def variant_from(text: str) -> ReplyVariant:
+    return ReplyVariant(**json.loads(text))
 
 
 def tags_to_db(tags: tuple[str, ...]) -> str:

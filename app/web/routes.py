@@ -94,18 +94,18 @@ def send(question: Question, chat: OwnChat, service: ServiceOf) -> Answer:
     turn = service.send(
         chat.id, question.text, parent_id=question.parent_id, n=question.n, attachments=question.attached
     )
-    return _turn(turn)
+    return turn_answer(turn)
 
 
 @router.post("/chats/{chat_id}/messages/{message_id}/edit")
 def edit(message_id: int, question: Question, chat: OwnChat, service: ServiceOf) -> Answer:
     turn = service.edit(chat.id, message_id, question.text, n=question.n, attachments=question.attached)
-    return _turn(turn)
+    return turn_answer(turn)
 
 
 @router.post("/chats/{chat_id}/messages/{message_id}/retry")
 def retry(message_id: int, how: Retry, chat: OwnChat, service: ServiceOf) -> Answer:
-    return _turn(service.retry(chat.id, message_id, n=how.n))
+    return turn_answer(service.retry(chat.id, message_id, n=how.n))
 
 
 @router.post("/chats/{chat_id}/messages/{message_id}/continue")
@@ -222,7 +222,7 @@ async def _body(request: Request, limit: int) -> bytes:
     return bytes(content)
 
 
-def _turn(turn: Turn) -> Answer:
+def turn_answer(turn: Turn) -> Answer:
     return {
         "message_id": None if turn.user_message is None else turn.user_message.id,
         "reply_ids": [reply.id for reply in turn.replies],

@@ -15,7 +15,7 @@ from ..api.binding import is_loopback, names_of, url_of
 from ..api.guard import Guard
 from ..api.routes import api_routes
 from ..service.chat_service import ChatService
-from . import live, panel, routes, token_routes, transfer_routes, why_routes
+from . import comparison_routes, live, panel, routes, token_routes, transfer_routes, why_routes
 from .page import build_page
 from .page_assets import ASSETS, HEAD, asset_routes
 from .page_head import PageHead
@@ -55,6 +55,7 @@ class WebServer:
                     *asset_routes(),
                     *routes.router.routes,
                     *token_routes.router.routes,
+                    *comparison_routes.router.routes,
                     *why_routes.router.routes,
                     *transfer_routes.router.routes,
                     *live.router.routes,

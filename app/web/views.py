@@ -31,6 +31,7 @@ class MessageView:
 
     blocks: its HTML; None for a reply that is being written here, whose text comes bit by bit.
     sibling_ids: in the order of their making, the message's own among them.
+    name: of one that was asked for under several settings.
     can_continue: it was cut short, and nothing follows it.
     """
 
@@ -42,6 +43,7 @@ class MessageView:
     sibling_ids: tuple[int, ...]
     can_continue: bool
     model: str | None
+    name: str | None
     cost: ReplyCost | None
     strip: StripView | None
     finish_reason: str | None
@@ -84,6 +86,7 @@ def message_view(message: Message, tree: MessageTree, *, is_live: bool) -> Messa
         sibling_ids=tuple(sibling.id for sibling in tree.siblings(message.id)),
         can_continue=is_reply and not is_live and is_cut and not tree.children(message.id),
         model=message.model,
+        name=None if message.variant is None else message.variant.name,
         cost=message.cost,
         strip=strip_view(message.cost),
         finish_reason=message.finish_reason,

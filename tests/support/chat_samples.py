@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
-from paged_chat.app.chats import Chat, Message, MessageTree, ReplyCost
+from paged_chat.app.chats import Chat, Message, MessageTree, ReplyCost, ReplyVariant
 from paged_chat.app.imported_chat import ImportedChat, ImportedMessage
 from paged_chat.engine.request import SamplingParams
 
@@ -72,6 +72,7 @@ def imported(chat: Chat, tree: MessageTree) -> ImportedChat:
                 token_ids=message.token_ids,
                 model=message.model,
                 sampling=message.sampling,
+                variant=message.variant,
                 cost=message.cost,
                 finish_reason=message.finish_reason,
                 status=message.status,
@@ -157,6 +158,7 @@ def trees(draw: st.DrawFn, max_size: int = 8) -> MessageTree:
             token_ids=draw(st.none() | st.lists(st.integers(0, 2**31 - 1), max_size=4).map(tuple)),
             model=draw(st.none() | names),
             sampling=draw(st.none() | samplings),
+            variant=draw(st.none() | st.builds(ReplyVariant, any_text, st.none() | any_text)),
             cost=draw(st.none() | costs),
             finish_reason=draw(st.sampled_from((None, "stop", "length", "abort", "error"))),
             status=draw(st.sampled_from(("draft", "done", "stopped", "failed"))),

@@ -18,6 +18,7 @@ from .. import slash_commands
 from ..engine_choice import NO_SERVER
 from ..messages import ChatChosen
 from ..notices import with_notices
+from .comparison_actions import ComparisonActions
 from .dialogs import ChoiceDialog, ConfirmDialog, TextDialog
 from .message_actions import MessageActions
 from .model_list import model_choices
@@ -33,7 +34,7 @@ class NotPossible(PagedChatError):
     """An action that makes no sense now; the message says what would."""
 
 
-class ChatActions(MessageActions, PromptActions, SettingActions):
+class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActions):
     """The chats' part of the chat screen."""
 
     # Which chat
@@ -239,6 +240,14 @@ class ChatActions(MessageActions, PromptActions, SettingActions):
                 self.save_preset(argument)
             case "forget":
                 self.forget_preset(argument)
+            case "compare" if argument:
+                self.begin_comparison(argument)
+            case "compare":
+                await self.action_compare()
+            case "table" if argument:
+                self.export_table(argument)
+            case "table":
+                self.action_export_table()
             case "retry":
                 self.action_retry(int(slash_commands.setting_value("n", argument or "1") or 1))
             case "save" if argument:

@@ -118,10 +118,12 @@ class ChatScreen(ChatActions):
     @with_notices
     async def open_chat(self, chat_id: str | None) -> None:
         self.workers.cancel_group(self, "chat")
-        self.selected_id = self.compared_id = None
+        self.selected_id = self.compared_id = self.diff_reference_id = None
         self.is_new_temporary = False
         if self.edited_id is not None:
             self.cancel_edit()
+        if self.variants:
+            self.end_comparison()
         await self.conversation.clear()
         self.chat, self.messages = None, MessageTree(())
         if chat_id is None:
@@ -171,6 +173,7 @@ class ChatScreen(ChatActions):
         if self.compared_id is not None and not any(row.is_group for row in rows):
             self.compared_id = None
         await self.conversation.show(rows)
+        await self.show_diff()
         self._show_empty()
         if self.focused is None:
             self.prompt.focus()
@@ -263,6 +266,8 @@ class ChatScreen(ChatActions):
             self.prompt.focus()
         elif self.edited_id is not None:
             self.cancel_edit()
+        elif self.variants:
+            self.end_comparison()
         else:
             self.selected_id = None
             self.explain()

@@ -53,11 +53,15 @@ class PromptActions(ServiceScreen):
     async def _send_message(self, event: PromptSent) -> None:
         attachments = attachments_in(slash_commands.message_text(event.text))
         text = slash_commands.message_text(event.expanded)
-        if self.edited_id is not None and self.chat is not None:
+        if self.variants:
+            turn = self._send(text, attachments)
+            self.end_comparison()
+        elif self.edited_id is not None and self.chat is not None:
             turn = self.open_service.edit(self.chat.id, self.edited_id, text, attachments=attachments)
         else:
             turn = self._send(text, attachments)
         self.end_edit()
+        self.diff_reference_id = None
         self.selected_id = None
         self.compared_id = turn.replies[0].id if len(turn.replies) > 1 else None
         await self.conversation.show_end()
@@ -66,6 +70,10 @@ class PromptActions(ServiceScreen):
         is_new = self.chat is None
         chat = self.ensure_chat()
         try:
+            if self.variants:
+                return self.open_service.compare(
+                    chat.id, text, self.variants, parent_id=chat.active_leaf_id, attachments=attachments
+                )
             return self.open_service.send(chat.id, text, parent_id=chat.active_leaf_id, attachments=attachments)
         except PagedChatError:
             if is_new:
@@ -144,6 +152,11 @@ class PromptActions(ServiceScreen):
             whole = self.prompt.expanded(text)
             if self.chat is None:
                 meter.show(left=", ".join(left), window=await self._count_tokens(whole))
+                return
+            if self.variants:
+                asked = self.service.plan_comparison(self.chat.id, whole, self.variants, attachments=attachments)
+                prompts = await asyncio.wrap_future(asked)
+                meter.show(left=", ".join([*left, str(prompts)]))
                 return
             planned: Future[SendPlan]
             if self.edited_id is not None:

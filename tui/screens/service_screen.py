@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from paged_chat.app.chats import Chat, Message, MessageRole, MessageTree
+from paged_chat.app.comparison.variant import Variant
 from paged_chat.app.errors import PagedChatError
 from paged_chat.app.service.chat_events import EngineStatus
 
@@ -30,6 +31,8 @@ class ServiceScreen(Screen[None]):
 
     chat: as it was read last; None while a new one has nothing in it yet and isn't stored.
     compared_id: the message whose versions stand side by side.
+    variants: settings under each of which the next message is asked.
+    diff_reference_id: the reply from which those side by side are shown to differ.
     edited_id: the person's message whose new version is in the prompt.
     undo: how to bring back what was deleted, the last one at the end, each with words for it.
     """
@@ -42,6 +45,8 @@ class ServiceScreen(Screen[None]):
         self.is_new_temporary = False
         self.selected_id: int | None = None
         self.compared_id: int | None = None
+        self.variants: list[Variant] = []
+        self.diff_reference_id: int | None = None
         self.edited_id: int | None = None
         self.engine_status: EngineStatus | None = None
         self.undo: list[tuple[str, Callable[[], Any]]] = []
@@ -107,6 +112,14 @@ class ServiceScreen(Screen[None]):
 
     async def show_rows(self) -> None:
         """Draws the path anew."""
+        raise NotImplementedError
+
+    async def show_diff(self) -> None:
+        """Draws how the replies side by side differ, or the replies alone."""
+        raise NotImplementedError
+
+    def end_comparison(self) -> None:
+        """The next message is asked once again."""
         raise NotImplementedError
 
     def show_title(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -12,6 +13,7 @@ from textual.events import Click, Focus
 from textual.widgets import Collapsible, Static
 
 from paged_chat.app.chats import Message
+from paged_chat.app.comparison.word_diff import Span, SpanKind
 from paged_chat.app.service.chat_events import ReplyUpdate
 from paged_chat.app.thinking import Thinking, split_thinking
 
@@ -22,6 +24,12 @@ from .long_text import LongText
 from .reply_foot import ReplyFoot
 from .reply_text import ReplyText
 
+# Lines that say it without colour.
+DIFF_STYLES: dict[SpanKind, str] = {
+    "same": "",
+    "only here": "underline $text-success",
+    "only there": "strike dim",
+}
 WHO = {"user": "you", "assistant": "ai"}
 
 
@@ -71,6 +79,19 @@ class MessageView(Vertical, can_focus=True):
             await self._show_text(is_whole=True)
         if message.status != "draft":
             self._foot.show_message(message, place, num_siblings)
+
+    async def show_diff(self, spans: Sequence[Span] | None) -> None:
+        """How the reply differs from another one, in the place of its text; None is the text again."""
+        self._body.display = spans is None
+        shown = self.query(".diff")
+        if spans is None:
+            await shown.remove()
+            return
+        text = Content.assemble(*((plain(span.text), DIFF_STYLES[span.kind]) for span in spans))
+        if shown:
+            shown.first(Static).update(text)
+        else:
+            await self.mount(Static(text, classes="diff", markup=False), after=self._body)
 
     def toggle_folds(self) -> None:
         """Unfolds or folds the thinking, or a long text."""

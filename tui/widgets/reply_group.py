@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.events import Resize
 from textual.widgets import Static
 
 from paged_chat.app.chats import Message
+from paged_chat.app.comparison.comparison import name_of
+from paged_chat.app.comparison.word_diff import Span
+from paged_chat.app.comparison.words import diff_legend
 from paged_chat.app.service.chat_events import ReplyUpdate
 
+from ..key_names import key_of
 from ..messages import MessageSelected
+from ..plain_text import plain
 from .message_view import MessageView
 
 MIN_COLUMN_WIDTH = 26
@@ -25,6 +31,7 @@ class ReplyGroup(Vertical):
         super().__init__(classes="reply-group")
         self._messages = list(messages)
         self._shown = 0
+        self._reference_id: int | None = None
 
     def compose(self) -> ComposeResult:
         yield Static("", classes="hint", markup=False)
@@ -57,6 +64,14 @@ class ReplyGroup(Vertical):
         for place, (view, message) in enumerate(zip(self.views, messages, strict=True)):
             await view.replace(message, place, len(messages))
 
+    async def show_diff(self, reference_id: int | None, spans: Mapping[int, Sequence[Span]]) -> None:
+        """How each reply differs from the one `reference_id`, in the place of its text; None shows the texts."""
+        self._reference_id = reference_id
+        for view in self.views:
+            own = spans.get(view.message.id) if view.message.id != reference_id else None
+            await view.show_diff(own)
+        self._arrange()
+
     def step(self, direction: int) -> None:
         """Focuses the next one to the right (1) or to the left (-1)."""
         place = min(max(self._place_of_focus() + direction, 0), len(self._messages) - 1)
@@ -74,10 +89,17 @@ class ReplyGroup(Vertical):
     def _arrange(self) -> None:
         num_columns = max(1, self.size.width // MIN_COLUMN_WIDTH)
         is_tabbed = num_columns < len(self._messages)
+        diff_key = key_of(self, "toggle_diff")
         for place, view in enumerate(self.views):
             view.display = not is_tabbed or place == self._shown
+            view.border_title = Content(plain(name_of(view.message, place)))
         words = f"{len(self._messages)} replies: left and right move, Enter picks one to go on with"
+        words += f", {diff_key} shows what differs"
         if is_tabbed:
             marks = "  ".join(f"[{i + 1}]" if i == self._shown else f" {i + 1} " for i in range(len(self._messages)))
-            words = f"{marks}   left, right; Enter picks"
+            words = f"{marks}   left, right; Enter picks, {diff_key} diff"
+        if self._reference_id is not None:
+            place = self.message_ids.index(self._reference_id)
+            name = name_of(self._messages[place], place)
+            words = f"{diff_legend(plain(name))}; {diff_key} ends it"
         self.query_one(".hint", Static).update(words)

@@ -8,6 +8,7 @@ import { attempt, notify } from "./notices.js";
 const PLAN_PAUSE_MS = 350;
 const LONG_PASTE = 3000; // characters; longer text that is pasted becomes an attachment
 const MAX_REPLIES = 8;
+const COMPARE = "compare"; // in the place of a number of replies
 const MAX_ATTACHMENT_BYTES = 1_000_000; // the server refuses more, too
 
 export class Composer {
@@ -19,12 +20,17 @@ export class Composer {
     this.actions = actions;
     this.attachments = [];
     this.chatId = null;
+    this.number = 1; // of replies
+    this.comparison = null;
     this.isRunning = false;
     this.field = el("textarea", { rows: 1, placeholder: "Message…", "aria-label": "Message", enterkeyhint: "send" });
     this.chips = el("div", { class: "chips" });
     this.picker = el("input", { type: "file", multiple: true, hidden: true, onchange: () => this.attachPicked() });
     this.replies = el("select", { title: "How many replies, side by side", "aria-label": "Replies" });
     for (let n = 1; n <= MAX_REPLIES; n += 1) this.replies.append(el("option", { value: n }, n === 1 ? "1 reply" : `${n} replies`));
+    this.replies.append(el("option", { value: COMPARE }, "Compare…"));
+    this.replies.addEventListener("change", () => this.chooseReplies());
+    this.compared = el("div", { class: "compared", hidden: true });
     this.price = el("span", { class: "price", "aria-live": "polite" });
     this.fill = el("span", { class: "meter-fill" });
     this.used = el("span", { class: "meter-words" });
@@ -34,6 +40,7 @@ export class Composer {
       "form",
       { class: "composer", "aria-label": "Write a message" },
       this.chips,
+      this.compared,
       this.field,
       el("div", { class: "composer-foot" }, iconButton("attach", "Attach text files", () => this.picker.click()), this.picker, this.replies, this.price, this.meter, this.button),
     );
@@ -50,6 +57,7 @@ export class Composer {
   open(chatId) {
     this.chatId = chatId;
     this.attachments = [];
+    this.setComparison(null);
     this.field.value = sessionStorage.getItem(this.draftKey) ?? "";
     this.price.textContent = "";
     this.meter.hidden = true;
@@ -69,11 +77,38 @@ export class Composer {
   }
 
   setNumReplies(number) {
-    this.replies.value = String(Math.min(number, MAX_REPLIES));
+    this.number = Math.min(number, MAX_REPLIES);
+    if (!this.comparison) this.replies.value = String(this.number);
   }
 
   get numReplies() {
-    return Number(this.replies.value);
+    return this.number;
+  }
+
+  // Several settings
+
+  async chooseReplies() {
+    if (this.replies.value !== COMPARE) {
+      this.setNumReplies(Number(this.replies.value));
+      this.setComparison(null);
+      return;
+    }
+    const comparison = await this.actions.chooseVariants();
+    if (comparison) this.setComparison(comparison);
+    else if (!this.comparison) this.replies.value = String(this.number);
+    this.field.focus();
+  }
+
+  /** What the next message is asked under, as {variants, names}; null: under the chat's own settings. */
+  setComparison(comparison) {
+    this.comparison = comparison;
+    this.compared.hidden = comparison === null;
+    this.replies.value = comparison ? COMPARE : String(this.number);
+    if (comparison) {
+      const change = el("button", { type: "button", class: "compared-names", title: "Change what is compared", onclick: () => this.chooseReplies() }, `Compare ${comparison.names.join(" | ")}`);
+      this.compared.replaceChildren(change, iconButton("close", "Don't compare", () => this.setComparison(null)));
+    }
+    this.plan();
   }
 
   drawButton() {
@@ -115,7 +150,9 @@ export class Composer {
     this.attachments = [];
     this.drawChips();
     this.fit();
-    if (await this.actions.send({ text, attachments: plain(attachments), n: this.numReplies })) {
+    const how = this.comparison ? { variants: this.comparison.variants } : { n: this.numReplies };
+    if (await this.actions.send({ text, attachments: plain(attachments), ...how })) {
+      this.setComparison(null);
       sessionStorage.removeItem(key);
       return;
     }
@@ -141,6 +178,7 @@ export class Composer {
     let plan;
     try {
       plan = await post(`chats/${place.chat_id}/plan`, question, this.planRequest.signal);
+      if (this.comparison && !plan.refusal) plan = { ...plan, ...(await this.askComparisonPlan(place, question)) };
     } catch {
       return; // more was typed meanwhile, or the line is broken
     }
@@ -151,6 +189,10 @@ export class Composer {
     if (plan.refusal) return;
     this.showUse(plan.num_prompt_tokens, plan.window);
     this.actions.leftOut(plan.left_out_ids);
+  }
+
+  askComparisonPlan(place, question) {
+    return post(`chats/${place.chat_id}/plan-comparison`, { ...question, variants: this.comparison.variants }, this.planRequest.signal);
   }
 
   showUse(numTokens, window) {

@@ -3,12 +3,13 @@
 import { el, iconButton, setChildren } from "./dom.js";
 import { counted } from "./format.js";
 import { MessageNode, copyText, showCopied } from "./message.js";
+import { SideBySide } from "./side_by_side.js";
 
 const BOTTOM_PX = 80; // so near to the end it follows what is written
 const OLDER_PX = 300; // so near to the beginning it asks for older messages
 
 export class Conversation {
-  /** actions: those of MessageNode, and `older`, which asks for older messages. */
+  /** actions: those of MessageNode, `older`, which asks for older messages, and `chatId`, which names the open chat. */
   constructor(actions) {
     this.actions = actions;
     this.nodes = new Map(); // by message id
@@ -30,6 +31,7 @@ export class Conversation {
     this.nodes.clear();
     this.path = [];
     this.columns = [];
+    this.sideBySide = null;
     this.numOlder = 0;
     this.isFollowing = true;
     this.topBefore = 0; // where it was scrolled to
@@ -118,33 +120,19 @@ export class Conversation {
     this.showLeftOut(this.leftOutIds);
   }
 
-  /** Replies side by side; on a narrow page the tabs above choose the one that is seen. */
   drawColumns() {
-    const key = this.columns.join();
-    if (this.columnsElement?.dataset.key !== key) {
-      const tabs = el("div", { class: "column-tabs", role: "tablist" });
-      const columns = this.columns.map((id, index) => {
-        const pick = el("button", { type: "button", class: "button pick", onclick: () => this.pickColumn(id) }, "Go on with this one");
-        const column = el("section", { class: "reply-column", "aria-label": `Reply ${index + 1}` }, el("header", {}, el("strong", {}, `Reply ${index + 1}`), pick), this.nodes.get(id).element);
-        const choose = () => {
-          for (const other of columns) other.classList.toggle("is-chosen", other === column);
-          for (const other of tabs.children) other.setAttribute("aria-selected", other === tab);
-        };
-        const tab = el("button", { type: "button", role: "tab", "aria-selected": index === 0 ? "true" : "false", onclick: choose }, `Reply ${index + 1}`);
-        tabs.append(tab);
-        if (index === 0) column.classList.add("is-chosen");
-        return column;
-      });
-      const row = el("div", { class: "column-row", style: `--num-columns: ${columns.length}` }, ...columns);
-      this.columnsElement = el("div", { class: "columns", "data-key": key }, tabs, row);
-    }
-    return this.columnsElement;
+    if (this.sideBySide?.key !== this.columns.join()) {
+      const nodes = this.columns.map((id) => this.nodes.get(id));
+      this.sideBySide = new SideBySide(nodes, { pick: (id) => this.pickColumn(id), chatId: this.actions.chatId });
+    } else this.sideBySide.refresh();
+    return this.sideBySide.element;
   }
 
   pickColumn(id) {
     rememberPick(this.columns);
     this.columns = [];
-    this.columnsElement = null;
+    this.sideBySide.leave();
+    this.sideBySide = null;
     this.draw();
     this.actions.pick(id);
   }

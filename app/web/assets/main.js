@@ -1,6 +1,7 @@
 // The page: which chat is open, and what goes between the server and the parts of the page.
 
 import { get, post } from "./api.js";
+import { CompareDialog } from "./compare_dialog.js";
 import { Composer } from "./composer.js";
 import { Connection } from "./connection.js";
 import { Conversation } from "./conversation.js";
@@ -37,6 +38,7 @@ class Page {
     this.composer = new Composer({
       send: (question) => this.send(question),
       stop: () => this.stop(),
+      chooseVariants: () => this.chooseVariants(),
       question: () => this.chatId && { chat_id: this.chatId, parent_id: this.conversation.leafId },
       leftOut: (ids) => this.conversation.showLeftOut(ids),
     });
@@ -197,7 +199,16 @@ class Page {
     const chatId = this.chatId ?? (await this.createChat());
     if (chatId === null) return false;
     this.conversation.follow();
-    return attempt(() => post(`chats/${chatId}/send`, { ...question, parent_id: this.conversation.leafId }));
+    const what = question.variants ? "compare" : "send";
+    return attempt(() => post(`chats/${chatId}/${what}`, { ...question, parent_id: this.conversation.leafId }));
+  }
+
+  /** Gives what is to be compared as {variants, names}, or null. */
+  async chooseVariants() {
+    const kept = await attempt(() => get("kept-settings"));
+    if (!kept) return null;
+    const check = (variants) => post("variants", { chat_id: this.chatId, variants });
+    return new Promise((take) => new CompareDialog(this.root, kept, check, take));
   }
 
   stop() {
@@ -211,6 +222,7 @@ class Page {
       return work;
     };
     return {
+      chatId: () => this.chatId,
       older: () => this.connection.tell({ kind: "older" }),
       pick: (id) => act(id, "pick"),
       stop: (id) => act(id, "stop"),

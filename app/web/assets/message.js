@@ -8,6 +8,7 @@ import { drawStrip } from "./panel_strip.js";
 import { TokenView } from "./tokens.js";
 
 const LONG_PX = 420; // a person's longer message is folded
+const DIFF_TAGS = { same: "span", "only here": "ins", "only there": "del" };
 const COPIED_MS = 1500;
 
 export class MessageNode {
@@ -79,6 +80,14 @@ export class MessageNode {
   showFault(error) {
     setText(this.fault, error ?? "");
     this.fault.hidden = !error;
+  }
+
+  /** How the reply differs from another one, in spans of [kind, text], in the place of its text; null: the text. */
+  showDiff(spans) {
+    this.diff?.remove();
+    this.diff = spans && el("div", { class: "diff" }, ...spans.map(([kind, text]) => el(DIFF_TAGS[kind], {}, text)));
+    this.element.classList.toggle("shows-diff", spans !== null);
+    if (this.diff) this.body.after(this.diff);
   }
 
   drawTools() {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paged_chat.app.chats import ReplyCost
+from paged_chat.app.chats import ReplyCost, ReplyVariant
 from paged_chat.app.errors import DiskFull, StoreTooNew
 from paged_chat.app.store import database, migrations
 from paged_chat.app.store.database import SCHEMA_VERSION
@@ -85,6 +85,7 @@ def test_a_database_of_every_schema_opens_with_all_that_it_holds(number, tmp_pat
             tokens_per_s=118.0,
             num_accepted_tokens=1 if number >= 6 else 0,
         )
+        assert reply.variant == (ReplyVariant("seven") if number >= 7 else None)
         assert store.stop_orphaned_drafts() == 1
         assert [hit.message_id for hit in store.search("lisbon")] == [None, 1]
         assert [hit.message_id for hit in store.search("day one")] == [3, 2]
@@ -176,7 +177,7 @@ NEWER = textwrap.dedent("""
     Store(Path(sys.argv[1])).close()
     connection = sqlite3.connect(sys.argv[1])
     connection.execute(
-        "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('paged-chat', 'm007_x', '')"
+        "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('paged-chat', 'm008_x', '')"
     )
     connection.commit()
     if sys.argv[2] == "killed":
@@ -200,7 +201,7 @@ def test_a_newer_database_is_refused_and_nothing_is_written(end, files, tmp_path
     with pytest.raises(StoreTooNew) as refused:
         Store(path)
     assert str(refused.value) == (
-        f"{path} was written by a newer version of paged-chat: its schema is 7, this version knows 6; nothing was "
+        f"{path} was written by a newer version of paged-chat: its schema is 8, this version knows 7; nothing was "
         "changed: update paged-chat, or give another folder with --home"
     )
     after = files_in(tmp_path)

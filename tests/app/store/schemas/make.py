@@ -60,6 +60,8 @@ def make(number: int, path: Path) -> None:
         connection.execute("INSERT INTO miss_reasons VALUES (2, ?)", (json.dumps(reason),))
     if number >= 6:
         connection.execute("UPDATE messages SET num_accepted_tokens = 1 WHERE id = 2")
+    if number >= 7:
+        connection.execute('UPDATE messages SET variant = \'{"name":"seven"}\' WHERE id = 2')
     connection.execute("PRAGMA journal_mode = WAL")
     connection.close()
 

@@ -1,0 +1,1 @@
+"""One question answered under several settings: what is compared, how the replies differ, and the table of them."""

@@ -1,0 +1,89 @@
+// Replies to one question in columns that scroll together: what differs, their table, and the one to go on with.
+
+import { get, download } from "./api.js";
+import { el } from "./dom.js";
+import { attempt, openMenu } from "./notices.js";
+
+const FORMS = { md: "Markdown", json: "JSON", csv: "CSV" };
+
+export class SideBySide {
+  /** nodes: the replies' MessageNodes in their order. actions: `pick(id)`; `chatId()` is the open chat. */
+  constructor(nodes, actions) {
+    this.nodes = nodes;
+    this.actions = actions;
+    this.key = nodes.map((node) => node.view.id).join();
+    this.reference = nodes[0].view.id;
+    this.isDiff = false;
+    const names = nodes.map((node, index) => node.view.name ?? `Reply ${index + 1}`);
+    this.tabs = el("div", { class: "column-tabs", role: "tablist" }, ...names.map((name, index) => this.tab(name, index)));
+    this.columns = nodes.map((node, index) => this.column(node, names[index]));
+    this.diffButton = el("button", { type: "button", class: "button", "aria-pressed": "false", onclick: () => this.toggleDiff() }, "Diff");
+    this.against = el("select", { "aria-label": "Diff against", hidden: true, onchange: () => this.setReference(Number(this.against.value)) },
+      ...names.map((name, index) => el("option", { value: nodes[index].view.id }, `against ${name}`)));
+    const exporting = el("button", { type: "button", class: "button", "aria-haspopup": "menu", onclick: () => this.openExport(exporting) }, "Export table");
+    this.legend = el("p", { class: "diff-legend", role: "status", hidden: true });
+    const bar = el("div", { class: "column-bar" }, this.diffButton, this.against, exporting, this.legend);
+    const row = el("div", { class: "column-row" }, ...this.columns);
+    this.element = el("div", { class: "columns" }, bar, this.tabs, row);
+    this.choose(0);
+    this.refresh();
+  }
+
+  tab(name, index) {
+    return el("button", { type: "button", role: "tab", onclick: () => this.choose(index) }, name);
+  }
+
+  column(node, name) {
+    const pick = el("button", { type: "button", class: "button pick", onclick: () => this.actions.pick(node.view.id) }, "Go on with this one");
+    return el("section", { class: "reply-column", "aria-label": name }, el("header", {}, el("strong", {}, name), pick), node.element);
+  }
+
+  /** On a narrow page one column is seen at a time. */
+  choose(index) {
+    this.columns.forEach((column, place) => column.classList.toggle("is-chosen", place === index));
+    [...this.tabs.children].forEach((tab, place) => tab.setAttribute("aria-selected", place === index));
+  }
+
+  // What differs
+
+  /** Once the chat has changed: what is still written has no end to compare. */
+  refresh() {
+    const isLive = this.nodes.some((node) => node.isLive);
+    this.diffButton.disabled = isLive;
+    this.diffButton.title = isLive ? "When all of them have come to their end" : "What is only in one of them";
+    if (this.isDiff) this.drawDiff();
+  }
+
+  toggleDiff() {
+    this.isDiff = !this.isDiff;
+    this.diffButton.setAttribute("aria-pressed", this.isDiff);
+    this.drawDiff();
+  }
+
+  setReference(id) {
+    this.reference = id;
+    this.drawDiff();
+  }
+
+  async drawDiff() {
+    const answer = this.isDiff ? await attempt(() => get(`${this.path("diff")}&reference=${this.reference}`)) : null;
+    this.against.hidden = this.legend.hidden = answer === null;
+    this.legend.textContent = answer?.legend ?? "";
+    for (const node of this.nodes) node.showDiff(answer?.spans[node.view.id] ?? null);
+  }
+
+  leave() {
+    for (const node of this.nodes) node.showDiff(null);
+  }
+
+  // Taking along
+
+  openExport(button) {
+    openMenu(button, Object.entries(FORMS).map(([form, name]) => ({ name, run: () => download(this.path(`comparison.${form}`)) })));
+  }
+
+  path(what) {
+    const query = this.nodes.map((node) => `reply=${node.view.id}`).join("&");
+    return `chats/${this.actions.chatId()}/${what}?${query}`;
+  }
+}

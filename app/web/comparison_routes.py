@@ -1,0 +1,121 @@
+"""The page's requests about comparisons: what can be compared, asking it, how replies differ, and their table."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
+
+from paged_chat.engine.errors import PagedChatError
+
+from ..comparison.table import TableForm, write_table
+from ..comparison.variant import MAX_NAME_LENGTH, MAX_VARIANTS, WrittenVariant
+from ..comparison.words import diff_legend
+from .access import OwnChat, ServiceOf, User
+from .requests import Question
+from .routes import turn_answer
+from .settings import MAX_SYSTEM_PROMPT_LENGTH
+
+MEDIA_TYPES: dict[TableForm, str] = {"md": "text/markdown", "json": "application/json", "csv": "text/csv"}
+
+router = APIRouter(prefix="/paged-chat")
+Answer = dict[str, Any]
+ReplyIds = Annotated[list[int], Query(max_length=64)]
+
+
+class VariantFields(BaseModel):
+    """A variant as the dialog holds it; what is "" or missing is the chat's own."""
+
+    name: Annotated[str, Field(max_length=MAX_NAME_LENGTH)] = ""
+    preset: str | None = None
+    changes: dict[str, Annotated[str, Field(max_length=40)]] = {}
+    system: str | None = None
+    system_prompt: Annotated[str, Field(max_length=MAX_SYSTEM_PROMPT_LENGTH)] | None = None
+
+    def written(self) -> WrittenVariant:
+        return WrittenVariant(**self.model_dump())
+
+
+class Variants(BaseModel):
+    """What is to be compared in a chat, or in one that isn't begun yet."""
+
+    chat_id: str | None = None
+    variants: Annotated[list[VariantFields], Field(max_length=4 * MAX_VARIANTS)]
+
+
+class ComparedQuestion(Question):
+    """A message to send under each of the variants."""
+
+    variants: Annotated[list[VariantFields], Field(max_length=4 * MAX_VARIANTS)]
+
+    @property
+    def written(self) -> list[WrittenVariant]:
+        return [variant.written() for variant in self.variants]
+
+
+@router.get("/kept-settings")
+def kept_settings(service: ServiceOf, user: User) -> Answer:
+    kept = service.kept_settings()
+    return {"presets": list(kept.presets), "system_prompts": list(kept.system_prompts)}
+
+
+@router.post("/variants")
+def check_variants(asked: Variants, service: ServiceOf, user: User) -> Answer:
+    """The names of the variants, if all of them can be used."""
+    if asked.chat_id is not None:
+        service.chat(asked.chat_id, user)
+    variants = service.variants(asked.chat_id, [variant.written() for variant in asked.variants])
+    return {"names": [variant.name for variant in variants]}
+
+
+@router.post("/chats/{chat_id}/compare")
+def compare(question: ComparedQuestion, chat: OwnChat, service: ServiceOf) -> Answer:
+    variants = service.variants(chat.id, question.written)
+    return turn_answer(
+        service.compare(chat.id, question.text, variants, parent_id=question.parent_id, attachments=question.attached)
+    )
+
+
+@router.post("/chats/{chat_id}/plan-comparison")
+async def plan_comparison(question: ComparedQuestion, chat: OwnChat, service: ServiceOf) -> Answer:
+    """That it would be refused is an answer here, no error: nobody has sent anything."""
+    try:
+        variants = await asyncio.to_thread(service.variants, chat.id, question.written)
+        planned = await asyncio.to_thread(
+            service.plan_comparison,
+            chat.id,
+            question.text,
+            variants,
+            parent_id=question.parent_id,
+            attachments=question.attached,
+        )
+        plan = await asyncio.wrap_future(planned)
+    except PagedChatError as error:
+        return {"refusal": str(error)}
+    return {"words": str(plan)}
+
+
+@router.get("/chats/{chat_id}/diff")
+def diff(reply: ReplyIds, reference: int, chat: OwnChat, service: ServiceOf) -> Answer:
+    """How each of the replies differs from the reference, in spans of (kind, text)."""
+    comparison = service.comparison(chat.id, [*reply, reference])
+    spans = comparison.diff(reference)
+    name = next(reply.name for reply in comparison.replies if reply.message_id == reference)
+    return {
+        "legend": diff_legend(name),
+        "spans": {id: [(span.kind, span.text) for span in spans[id]] for id in spans if id != reference},
+    }
+
+
+@router.get("/chats/{chat_id}/comparison.{form}")
+def table(form: TableForm, reply: ReplyIds, chat: OwnChat, service: ServiceOf) -> Response:
+    written = write_table(service.comparison(chat.id, reply), form)
+    name = quote(f"{chat.title}, compared.{form}", safe="")
+    return Response(
+        written.encode(),
+        media_type=f"{MEDIA_TYPES[form]}; charset=utf-8",
+        headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"},
+    )
