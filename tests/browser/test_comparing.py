@@ -73,7 +73,8 @@ def test_what_differs_is_shown_with_lines_and_the_table_is_exported(chat, engine
     ]
 
 
-def test_what_is_refused_is_said_in_the_dialog(chat):
+def test_what_is_refused_is_said_in_the_dialog(chat, faults):
+    faults.expected_errors.append("409")
     dialog = choose(chat, {"Name": "same"}, {"Name": "same"})
     expect(dialog.get_by_role("alert")).to_have_text(
         "two variants are called 'same': change one of them, or give it another name"

@@ -43,7 +43,7 @@ export class CompareDialog {
     const preset = choice("preset", [["", "This chat's"], ...this.kept.presets.map((one) => [one, one])], variant.preset);
     const fields = FIELDS.map(([field, label, limits]) => labelled(label, el("input", { type: "number", "data-change": field, ...limits, value: variant.changes?.[field] ?? "", placeholder: "same" })));
     const system = choice("system", [["", "This chat's"], ["-", "None"], ...this.kept.system_prompts.map((one) => [one, one]), [OWN_TEXT, "Another…"]], variant.system_prompt === undefined ? variant.system : OWN_TEXT);
-    const text = el("textarea", { "data-field": "system_prompt", rows: 2, "aria-label": "System prompt", placeholder: "System prompt of this variant" });
+    const text = el("textarea", { "data-field": "system_prompt", rows: 2, "aria-label": "Text of the system prompt", placeholder: "System prompt of this variant" });
     text.value = variant.system_prompt ?? "";
     const showText = () => { text.hidden = system.value !== OWN_TEXT; };
     system.addEventListener("change", showText);
@@ -91,6 +91,7 @@ export class CompareDialog {
 }
 
 function labelled(label, input) {
+  input.setAttribute("aria-label", label); // without the words of its options
   return el("label", {}, el("span", {}, label), input);
 }
 

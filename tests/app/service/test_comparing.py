@@ -80,10 +80,15 @@ def test_they_grow_together_and_each_can_be_stopped(desk, chat):
 
 def test_the_same_prompt_is_computed_once_and_another_system_prompt_shares_nothing(desk, chat):
     text = "a question of some length, over several blocks"
-    cold, hot, terse = compare(desk, chat, text, [COLD, HOT, TERSE], ["one", "two", "three"])
+    desk.fake.hold()
+    turn = desk.service.compare(chat.id, text, [COLD, HOT, TERSE])
+    until(lambda: desk.fake.models and len(desk.fake.models[0].submitted) == 3)
+    desk.fake.go()
+    desk.finish(chat)
+    cold, hot, terse = map(desk.stored, turn.replies)
     prompt = [cost.num_cached_tokens + cost.num_computed_tokens for cost in (cold.cost, hot.cost, terse.cost)]
     assert prompt == [63, 63, 80]
-    assert [reply.cost.num_cached_tokens for reply in (cold, hot, terse)] == [0, 62, 1]  # of terse the <s> alone
+    assert [reply.cost.num_cached_tokens for reply in (cold, hot, terse)] == [0, 48, 0]  # whole blocks
 
 
 def test_the_plan_names_each_prompt_once(desk, chat):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from chat_desk import events_of
+from paged_chat.app.comparison.variant import WrittenVariant
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.app.store.store import Store
 from paged_chat.engine.config import EngineConfig
@@ -209,3 +210,27 @@ def test_alternatives_that_are_worked_out_later_are_those_that_would_have_been_k
         assert [one.piece for one in token.alternatives] == [one.piece for one in kept.tokens[place].alternatives]
         assert token.probability == pytest.approx(kept.tokens[place].probability, rel=0.01)
         assert service.plan_branch(chat.id, reply.id, place).result(LOAD_PATIENCE_S).num_computed_tokens == 1
+
+
+def test_a_question_under_three_settings(service):
+    """A reply beside others is the one that its settings give alone; the same prompt is computed once."""
+    chat = service.create_chat(sampling=SamplingParams(temperature=0.0, max_tokens=12))
+    text = "Which animals live on a farm? Name three of them, and say in a word what each is for."
+    written = [
+        WrittenVariant(),
+        WrittenVariant(changes={"temperature": "0.9", "seed": "7"}),
+        WrittenVariant(system_prompt="You are a farmer."),
+    ]
+    turn = service.compare(chat.id, text, service.variants(chat.id, written))
+    own, warm, farmer = answers(service, chat, turn.replies)
+    assert [reply.variant.name for reply in (own, warm, farmer)] == [
+        "this chat",
+        "temperature 0.9, seed 7",
+        "own system prompt",
+    ]
+    assert warm.cost.num_cached_tokens >= (warm.cost.num_cached_tokens + warm.cost.num_computed_tokens) // 16 * 16 - 16
+    assert farmer.cost.num_cached_tokens < 16
+    [alone] = ask(service, service.create_chat(sampling=warm.sampling), text)
+    assert alone.token_ids == warm.token_ids
+    [asked] = ask(service, service.create_chat(sampling=own.sampling, system_prompt="You are a farmer."), text)
+    assert asked.token_ids == farmer.token_ids
