@@ -23,6 +23,7 @@ def choose(chat, *variants):
 
 def ask(chat, engine):
     choose(chat, {"Name": "cold"}, {"Name": "brief", "System prompt": "None"})
+    expect(chat.page.locator(".compared-names")).to_have_text("Compare cold | brief")
     engine.enqueue("one fish")
     engine.enqueue("two fish")
     chat.ask("Fish?")
