@@ -34,7 +34,7 @@ def word_diff(reference: str, text: str) -> tuple[Span, ...]:
     """
     there, here = _words(reference), _words(text)
     matcher = SequenceMatcher(None, [word.rstrip() for word in there], [word.rstrip() for word in here], autojunk=False)
-    return tuple(_merged(_spans(matcher, there, here)))
+    return tuple(_spans(matcher, there, here))
 
 
 def _spans(matcher: SequenceMatcher[str], there: list[str], here: list[str]) -> Iterator[Span]:
@@ -46,11 +46,6 @@ def _spans(matcher: SequenceMatcher[str], there: list[str], here: list[str]) -> 
             yield Span("only there", "".join(there[there_start:there_end]))
         if here_end > here_start:
             yield Span("only here", "".join(here[here_start:here_end]))
-
-
-def _merged(spans: Iterator[Span]) -> Iterator[Span]:
-    """Without empty ones."""
-    return (span for span in spans if span.text)
 
 
 def _words(text: str) -> list[str]:
