@@ -124,21 +124,6 @@ def test_replies_side_by_side(snap):
     snap(story)
 
 
-def test_a_comparison_with_what_differs(snap):
-    async def story(terminal):
-        await terminal.write("/compare temperature=0 temperature=1.1,top-p=0.9")
-        await terminal.keys("enter")
-        terminal.fake.enqueue("Start in Alfama, early. Take tram 28 to the top and walk down.")
-        terminal.fake.enqueue("Begin in Alfama, early. Take tram 28 up, and walk back down.")
-        await terminal.send("a day in Lisbon")
-        await settle(terminal)
-        await terminal.keys("f7")
-        await terminal.until(lambda: terminal.screen.query(".diff"))
-        terminal.app.clear_notifications()
-
-    snap(story)
-
-
 def test_an_error(snap):
     async def story(terminal):
         await terminal.write("/halp")
