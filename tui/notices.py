@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
+from textual import work
 from textual.dom import DOMNode
+from textual.worker import Worker
 
 from paged_chat.app.errors import PagedChatError
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
 ERROR_SHOWN_S = 8.0
 
 
@@ -42,3 +46,8 @@ def with_notices(method: Method) -> Method:
             show_error(self, error)
 
     return cast(Method, handle)
+
+
+def in_background(method: Callable[Params, Coroutine[Any, Any, Result]]) -> Callable[Params, Worker[Result]]:
+    """An action that waits, for a person or for the store: the screen lives on meanwhile, and errors are shown."""
+    return work(exit_on_error=False)(with_notices(method))

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from textual import on, work
+from textual import on
 
 from paged_chat.app.api.running_server import find_servers
 from paged_chat.app.chats import Chat
@@ -17,7 +17,7 @@ from paged_chat.app.porting.new_file import new_file
 from .. import slash_commands
 from ..engine_choice import NO_SERVER
 from ..messages import ChatChosen
-from ..notices import with_notices
+from ..notices import in_background, with_notices
 from .comparison_actions import ComparisonActions
 from .dialogs import ChoiceDialog, ConfirmDialog, TextDialog
 from .message_actions import MessageActions
@@ -71,8 +71,7 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
     def action_search(self) -> None:
         self.search("")
 
-    @work(exit_on_error=False)
-    @with_notices
+    @in_background
     async def search(self, query: str) -> None:
         if self.service is None:
             return
@@ -83,43 +82,41 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
             tree = self.service.tree(hit.chat.id)
             path = tree.path(self.service.chat(hit.chat.id).active_leaf_id)
             if hit.message_id not in [message.id for message in path]:
-                self.service.pick(hit.chat.id, hit.message_id)
+                await self.write(self.service.pick, hit.chat.id, hit.message_id)
         await self.open_chat(hit.chat.id)
         if hit.message_id is not None:
             await self.conversation.reveal(hit.message_id)
 
     # The chat that is shown
 
-    @work(exit_on_error=False)
-    @with_notices
+    @in_background
     async def action_rename_chat(self) -> None:
         chat = self._needed_chat()
         title = await self.app.push_screen_wait(TextDialog("Title of the chat", chat.title))
         if title and title.strip():
-            self.open_service.rename(chat.id, title.strip())
+            await self.write(self.open_service.rename, chat.id, title.strip())
 
-    @with_notices
-    def action_pin_chat(self) -> None:
+    @in_background
+    async def action_pin_chat(self) -> None:
         chat = self._needed_chat()
-        self.open_service.update_chat(chat.id, is_pinned=not chat.is_pinned)
+        await self.write(self.open_service.update_chat, chat.id, is_pinned=not chat.is_pinned)
 
-    @with_notices
-    def action_archive_chat(self) -> None:
+    @in_background
+    async def action_archive_chat(self) -> None:
         chat = self._needed_chat()
-        self.open_service.update_chat(chat.id, is_archived=not chat.is_archived)
+        await self.write(self.open_service.update_chat, chat.id, is_archived=not chat.is_archived)
         self.notify("The chat is back in the list." if chat.is_archived else "Archived: search still finds the chat.")
 
-    @with_notices
+    @in_background
     async def action_keep_chat(self) -> None:
         chat = self._needed_chat()
         if not chat.is_temporary:
             raise NotPossible("this chat is stored already")
-        kept = self.open_service.keep_chat(chat.id)
+        kept = await self.write(self.open_service.keep_chat, chat.id)
         await self.open_chat(kept.id)
         self.notify("This chat is stored now.")
 
-    @work(exit_on_error=False)
-    @with_notices
+    @in_background
     async def action_delete_chat(self) -> None:
         chat = self._needed_chat()
         if chat.is_temporary:
@@ -127,13 +124,12 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
             if not await self.app.push_screen_wait(ConfirmDialog(question)):
                 return
         service = self.open_service
-        service.delete_chat(chat.id)
+        await self.write(service.delete_chat, chat.id)
         await self.open_chat(None)
         if not chat.is_temporary:
             self.remember_deletion(f'"{chat.title}"', lambda: service.restore_chat(chat.id))
 
-    @work(exit_on_error=False)
-    @with_notices
+    @in_background
     async def action_export_chat(self) -> None:
         chat = self._needed_chat()
         name = "".join(letter if letter.isalnum() else "-" for letter in chat.title.lower()).strip("-")[:40] or "chat"
@@ -157,8 +153,7 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
 
     # The model
 
-    @work(exit_on_error=False)
-    @with_notices
+    @in_background
     async def action_choose_model(self) -> None:
         if self.service is None:
             return
@@ -169,7 +164,7 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
 
     async def _load_model(self, name: str) -> None:
         if (force := await self._may_end_replies()) is not None:
-            self.open_service.switch_model(name, force=force)
+            await self.write(self.open_service.switch_model, name, force=force)
 
     async def _may_end_replies(self) -> bool | None:
         """Whether replies are being written that may be stopped; None where the person wants them to go on."""
@@ -180,8 +175,7 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
             return None
         return is_running
 
-    @work(exit_on_error=False)
-    @with_notices
+    @in_background
     async def choose_engine(self, which: str) -> None:
         """Loads a model here, or uses the engine of a `paged-chat web` or `serve` that runs."""
         status = self.open_service.engine_status
@@ -195,7 +189,7 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
                 if not servers:
                     raise NotPossible(NO_SERVER)
                 if (force := await self._may_end_replies()) is not None:
-                    self.open_service.use_server(servers[0], force=force)
+                    await self.write(self.open_service.use_server, servers[0], force=force)
             case "ask":
                 cast("PagedChatTui", self.app).engine_choice.forget()
                 self.notify("The next start asks, if it finds a running paged-chat")
@@ -211,9 +205,9 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
             await self.run_action(f"screen.{command.action}")
         elif command.setting is not None:
             if argument:
-                self.set_sampling(**{command.setting: slash_commands.setting_value(command.setting, argument)})
+                await self.set_sampling(**{command.setting: slash_commands.setting_value(command.setting, argument)})
             else:
-                sampling = self.ensure_chat().sampling
+                sampling = (await self.ensure_chat()).sampling
                 self.notify(f"{command.setting.replace('_', ' ')} is {getattr(sampling, command.setting)}")
         else:
             await self._run_with_argument(command.name, argument)
@@ -223,11 +217,11 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
             case "search":
                 self.search(argument)
             case "system":
-                self.set_system_prompt(argument)
+                await self.set_system_prompt(argument)
             case "use-system":
-                self.use_system_prompt(argument)
+                await self.use_system_prompt(argument)
             case "save-system":
-                self.save_system_prompt(argument)
+                await self.save_system_prompt(argument)
             case "model" if argument:
                 self.load_model_named(argument)
             case "model":
@@ -235,11 +229,11 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
             case "engine":
                 self.choose_engine(argument)
             case "preset":
-                self.use_preset(argument)
+                await self.use_preset(argument)
             case "save-preset":
-                self.save_preset(argument)
+                await self.save_preset(argument)
             case "forget":
-                self.forget_preset(argument)
+                await self.forget_preset(argument)
             case "compare" if argument:
                 self.begin_comparison(argument)
             case "compare":
@@ -259,7 +253,7 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
             case "export":
                 self.action_export_chat()
             case "rename" if argument:
-                self.open_service.rename(self._needed_chat().id, argument)
+                await self.write(self.open_service.rename, self._needed_chat().id, argument)
             case "rename":
                 self.action_rename_chat()
             case "theme" if argument:
@@ -271,8 +265,7 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
             case _:
                 raise AssertionError(f"/{name} does nothing")
 
-    @work(exit_on_error=False)
-    @with_notices
+    @in_background
     async def load_model_named(self, name: str) -> None:
         await self._load_model(name)
 

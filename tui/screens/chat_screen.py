@@ -118,6 +118,7 @@ class ChatScreen(ChatActions):
     @with_notices
     async def open_chat(self, chat_id: str | None) -> None:
         self.workers.cancel_group(self, "chat")
+        self.num_opened += 1
         self.selected_id = self.compared_id = self.diff_reference_id = None
         self.is_new_temporary = False
         if self.edited_id is not None:

@@ -17,7 +17,7 @@ from paged_chat.app.service.send_plan import SendPlan
 
 from ..key_names import key_of
 from ..messages import CodeCopied, MessageSelected, ReplyPicked
-from ..notices import with_notices
+from ..notices import in_background, with_notices
 from ..widgets.meter import Meter
 from ..widgets.reply_group import ReplyGroup
 from .dialogs import ChoiceDialog, TextDialog
@@ -54,10 +54,10 @@ class MessageActions(TokenActions):
 
     # Writing again
 
-    @with_notices
-    def action_retry(self, count: int = 1) -> None:
+    @in_background
+    async def action_retry(self, count: int = 1) -> None:
         message = self._needed("send a message first: then there is a reply to try again")
-        turn = self.open_service.retry(message.chat_id, message.id, n=count)
+        turn = await self.write(self.open_service.retry, message.chat_id, message.id, n=count)
         self.selected_id = None
         self.compared_id = turn.replies[0].id if count > 1 else None
         self.conversation.anchor()
@@ -69,12 +69,12 @@ class MessageActions(TokenActions):
             raise NothingToDo("there is no message of yours yet: write one in the prompt")
         self.begin_edit(message.id, message.text)
 
-    @with_notices
-    def action_continue_reply(self) -> None:
+    @in_background
+    async def action_continue_reply(self) -> None:
         message = self.message_in_focus("assistant")
         if message is None:
             raise NothingToDo("there is no reply yet that could go on")
-        self.open_service.continue_reply(message.chat_id, message.id)
+        await self.write(self.open_service.continue_reply, message.chat_id, message.id)
         self.conversation.anchor()
 
     # Versions
@@ -85,8 +85,8 @@ class MessageActions(TokenActions):
     def action_next_sibling(self) -> None:
         self._walk(1)
 
-    @with_notices
-    def _walk(self, direction: int) -> None:
+    @in_background
+    async def _walk(self, direction: int) -> None:
         """To the version beside this one; where a message has one only, those of the message above it count."""
         group = self._group_in_focus()
         if group is not None:
@@ -102,7 +102,7 @@ class MessageActions(TokenActions):
         if 0 <= place < len(siblings):
             if self.selected_id is not None:
                 self.selected_id = siblings[place]
-            self.open_service.pick(message.chat_id, siblings[place])
+            await self.write(self.open_service.pick, message.chat_id, siblings[place])
 
     @with_notices
     async def action_compare(self) -> None:
@@ -128,12 +128,12 @@ class MessageActions(TokenActions):
             self.pick_reply(ReplyPicked(view.message.id))
 
     @on(ReplyPicked)
-    @with_notices
-    def pick_reply(self, event: ReplyPicked) -> None:
+    @in_background
+    async def pick_reply(self, event: ReplyPicked) -> None:
         self.compared_id = None
         self.selected_id = None
         assert self.chat is not None, "picked in no chat"
-        self.open_service.pick(self.chat.id, event.message_id)
+        await self.write(self.open_service.pick, self.chat.id, event.message_id)
         self.prompt.focus()
 
     def action_toggle_thinking(self) -> None:
@@ -143,12 +143,12 @@ class MessageActions(TokenActions):
 
     # Taking along
 
-    @with_notices
-    def action_fork(self) -> None:
+    @in_background
+    async def action_fork(self) -> None:
         message = self._needed("there is nothing to go on from yet")
-        chat = self.open_service.fork(message.chat_id, message.id)
+        chat = await self.write(self.open_service.fork, message.chat_id, message.id)
         self.notify(f"A new chat goes on from here: {chat.title}", markup=False)
-        self.call_later(self.open_chat, chat.id)
+        await self.open_chat(chat.id)
 
     @with_notices
     def action_copy_message(self) -> None:
@@ -157,8 +157,7 @@ class MessageActions(TokenActions):
         if view is not None:
             self._copy(view.answer, "message")
 
-    @work(exit_on_error=False)
-    @with_notices
+    @in_background
     async def action_copy_code(self) -> None:
         view = self.view_in_focus()
         blocks = [] if view is None else view.code_blocks
@@ -176,8 +175,7 @@ class MessageActions(TokenActions):
     def copy_code_block(self, event: CodeCopied) -> None:
         self._copy(event.code, "code")
 
-    @work(exit_on_error=False)
-    @with_notices
+    @in_background
     async def action_save_message(self) -> None:
         message = self._needed("there is nothing to save yet")
         path = await self.app.push_screen_wait(TextDialog("Save the message to", f"message-{message.id}.md"))
@@ -205,20 +203,24 @@ class MessageActions(TokenActions):
 
     # Deleting
 
-    @with_notices
-    def action_delete_message(self) -> None:
+    @in_background
+    async def action_delete_message(self) -> None:
         message = self._needed("there is nothing to delete here")
         service, chat_id, message_id = self.open_service, message.chat_id, message.id
-        service.delete_message(chat_id, message_id)
+        await self.write(service.delete_message, chat_id, message_id)
         self.selected_id = None
         self.remember_deletion("Message", lambda: service.restore_message(chat_id, message_id))
 
-    @with_notices
+    @in_background
     async def action_undo_delete(self) -> None:
         if not self.undo:
             raise NothingToDo("nothing was deleted since the start")
         words, restore = self.undo.pop()
-        restored = restore()
+        try:
+            restored = await self.write(restore)
+        except PagedChatError:
+            self.undo.append((words, restore))
+            raise
         self.notify(f"{words} is back.", markup=False)
         if self.chat is None or restored.id != self.chat.id:
             await self.open_chat(restored.id)

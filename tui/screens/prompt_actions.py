@@ -22,7 +22,7 @@ from paged_chat.app.service.send_plan import SendPlan
 from .. import slash_commands
 from ..files import attachments_in, matching_paths
 from ..messages import PromptChanged, PromptSent
-from ..notices import with_notices
+from ..notices import in_background, with_notices
 from ..widgets.completions import Completions
 from ..widgets.meter import Meter
 from .service_screen import ServiceScreen
@@ -33,53 +33,68 @@ PLAN_AFTER_S = 0.25  # of no typing
 class PromptActions(ServiceScreen):
     """The prompt's part of the chat screen."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._sending = asyncio.Lock()  # what was entered first is done first
+
     @on(PromptSent)
-    @with_notices
+    @in_background
     async def send_prompt(self, event: PromptSent) -> None:
         """Sends a message, or the new version of one, or runs a command; what is refused stands in the prompt again."""
-        try:
-            call = slash_commands.parse(event.text)
-            if self.service is None:
-                raise NotOpenYet("the chats are being opened: try again in a moment")
-            if call is None:
-                await self._send_message(event)
-        except PagedChatError:
-            self.prompt.give_back(event)
-            raise
-        self.prompt.remember(event.text)
-        if call is not None:
-            await self.run_command(call)
+        async with self._sending:
+            try:
+                call = slash_commands.parse(event.text)
+                if self.service is None:
+                    raise NotOpenYet("the chats are being opened: try again in a moment")
+                if call is None:
+                    await self._send_message(event)
+            except PagedChatError:
+                self.prompt.give_back(event)
+                raise
+            self.prompt.remember(event.text)
+            if call is not None:
+                await self.run_command(call)
 
     async def _send_message(self, event: PromptSent) -> None:
         attachments = attachments_in(slash_commands.message_text(event.text))
         text = slash_commands.message_text(event.expanded)
         if self.variants:
-            turn = self._send(text, attachments)
+            turn = await self._send(text, attachments)
             self.end_comparison()
         elif self.edited_id is not None and self.chat is not None:
-            turn = self.open_service.edit(self.chat.id, self.edited_id, text, attachments=attachments)
+            turn = await self.write(self.open_service.edit, self.chat.id, self.edited_id, text, attachments=attachments)
         else:
-            turn = self._send(text, attachments)
+            turn = await self._send(text, attachments)
+        if self.chat is None or self.chat.id != turn.replies[0].chat_id:
+            return  # the person has gone to another chat meanwhile
         self.end_edit()
         self.diff_reference_id = None
         self.selected_id = None
         self.compared_id = turn.replies[0].id if len(turn.replies) > 1 else None
         await self.conversation.show_end()
 
-    def _send(self, text: str, attachments: Sequence[Attachment]) -> Turn:
+    async def _send(self, text: str, attachments: Sequence[Attachment]) -> Turn:
         is_new = self.chat is None
-        chat = self.ensure_chat()
+        chat = await self.ensure_chat()
         try:
             if self.variants:
-                return self.open_service.compare(
-                    chat.id, text, self.variants, parent_id=chat.active_leaf_id, attachments=attachments
+                return await self.write(
+                    self.open_service.compare,
+                    chat.id,
+                    text,
+                    self.variants,
+                    parent_id=chat.active_leaf_id,
+                    attachments=attachments,
                 )
-            return self.open_service.send(chat.id, text, parent_id=chat.active_leaf_id, attachments=attachments)
+            return await self.write(
+                self.open_service.send, chat.id, text, parent_id=chat.active_leaf_id, attachments=attachments
+            )
         except PagedChatError:
             if is_new:
-                self.workers.cancel_group(self, "chat")
-                self.open_service.delete_chat(chat.id)
-                self.chat = None
+                if self.chat is not None and self.chat.id == chat.id:
+                    self.workers.cancel_group(self, "chat")
+                    self.chat = None
+                await self.write(self.open_service.delete_chat, chat.id)
             raise
 
     # Editing

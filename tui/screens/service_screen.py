@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from textual.screen import Screen
 
@@ -21,6 +22,11 @@ from ..widgets.prompt import Prompt
 if TYPE_CHECKING:
     from paged_chat.app.service.chat_service import ChatService
 
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
+
+WRITE_TOLD_AFTER_S = 1.0
+
 
 class NothingToDo(PagedChatError):
     """An action where there is nothing that it could be about."""
@@ -34,6 +40,7 @@ class ServiceScreen(Screen[None]):
     variants: settings under each of which the next message is asked.
     diff_reference_id: the reply from which those side by side are shown to differ.
     edited_id: the person's message whose new version is in the prompt.
+    num_opened: how often another chat was opened, so that what took long can tell whether its chat is still shown.
     undo: how to bring back what was deleted, the last one at the end, each with words for it.
     """
 
@@ -43,6 +50,7 @@ class ServiceScreen(Screen[None]):
         self.chat: Chat | None = None
         self.messages = MessageTree(())
         self.is_new_temporary = False
+        self.num_opened = 0
         self.selected_id: int | None = None
         self.compared_id: int | None = None
         self.variants: list[Variant] = []
@@ -50,6 +58,8 @@ class ServiceScreen(Screen[None]):
         self.edited_id: int | None = None
         self.engine_status: EngineStatus | None = None
         self.undo: list[tuple[str, Callable[[], Any]]] = []
+        self._writing = asyncio.Lock()
+        self._making_chat = asyncio.Lock()
 
     # Widgets
 
@@ -87,12 +97,34 @@ class ServiceScreen(Screen[None]):
         way = reversed(self.messages.path(view.message.id))
         return next((message for message in way if role in (None, message.role)), None)
 
-    def ensure_chat(self) -> Chat:
+    # What is stored
+
+    async def write(self, call: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
+        """Calls what writes to the store on a thread; only from actions `in_background`, so that nothing else waits.
+
+        Another program may hold the database, and then a write takes seconds until it is done or raises StoreBusy.
+        One goes after the other, in the order in which they were asked for.
+        """
+        async with self._writing:
+            written = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
+            done, _ = await asyncio.wait([written], timeout=WRITE_TOLD_AFTER_S)
+            if not done:
+                self.notify(
+                    "Storing takes long, another program may hold the chats: go on, you will be told if it fails."
+                )
+            return await written
+
+    async def ensure_chat(self) -> Chat:
         """The chat that is shown; a new one is made now if it is to hold something."""
-        if self.chat is None:
-            self.chat = self.open_service.create_chat(is_temporary=self.is_new_temporary)
-            self.follow_chat(self.chat.id)
-        return self.chat
+        async with self._making_chat:  # two that need one at the same time get the same
+            if self.chat is not None:
+                return self.chat
+            num_opened = self.num_opened
+            chat = await self.write(self.open_service.create_chat, is_temporary=self.is_new_temporary)
+            if self.num_opened == num_opened:
+                self.chat = chat
+                self.follow_chat(chat.id)
+            return chat
 
     def follow_chat(self, chat_id: str) -> None:
         """Begins to watch the chat."""

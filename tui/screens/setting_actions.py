@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from textual import work
-
 from paged_chat.app.errors import PagedChatError
 
-from ..notices import with_notices
+from ..notices import in_background
 from .service_screen import ServiceScreen
 from .settings_screen import SettingsScreen
 
@@ -21,36 +19,36 @@ class PresetMissing(PagedChatError):
 class SettingActions(ServiceScreen):
     """The settings' part of the chat screen."""
 
-    @work(exit_on_error=False)
-    @with_notices
+    @in_background
     async def action_settings(self) -> None:
         if self.service is None:
             return
-        chat = self.ensure_chat()
+        chat = await self.ensure_chat()
         changes = await self.app.push_screen_wait(SettingsScreen(self.service, chat))
         if changes is not None:
-            self.service.update_chat(chat.id, system_prompt=changes.system_prompt, sampling=changes.sampling)
+            await self.write(
+                self.service.update_chat, chat.id, system_prompt=changes.system_prompt, sampling=changes.sampling
+            )
 
-    @with_notices
-    def set_sampling(self, **changes: Any) -> None:
+    async def set_sampling(self, **changes: Any) -> None:
         """Changes the chat's sampling parameters, each within the range that the engine allows."""
-        chat = self.ensure_chat()
-        self.open_service.update_chat(chat.id, sampling=replace(chat.sampling, **changes))
+        chat = await self.ensure_chat()
+        await self.write(self.open_service.update_chat, chat.id, sampling=replace(chat.sampling, **changes))
         words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in changes.items())
         self.notify(f"This chat: {words}", markup=False)
 
-    def set_system_prompt(self, text: str) -> None:
+    async def set_system_prompt(self, text: str) -> None:
         """The chat's own; "-" takes it away, nothing shows it."""
-        chat = self.ensure_chat()
+        chat = await self.ensure_chat()
         if text:
-            self.open_service.update_chat(chat.id, system_prompt=None if text == "-" else text)
+            await self.write(self.open_service.update_chat, chat.id, system_prompt=None if text == "-" else text)
             self.notify("System prompt taken away." if text == "-" else "This chat has a new system prompt.")
         else:
             self.notify(chat.system_prompt or "This chat has no system prompt of its own.", markup=False)
 
     # Kept under a name
 
-    def use_preset(self, name: str) -> None:
+    async def use_preset(self, name: str) -> None:
         presets = self.open_service.sampling_presets()
         if not name:
             self.notify(
@@ -59,16 +57,18 @@ class SettingActions(ServiceScreen):
             return
         if name not in presets:
             raise PresetMissing(f"no preset is called {name}: /preset lists them")
-        self.open_service.update_chat(self.ensure_chat().id, sampling=presets[name])
+        chat = await self.ensure_chat()
+        await self.write(self.open_service.update_chat, chat.id, sampling=presets[name])
         self.notify(f"This chat uses {name}", markup=False)
 
-    def save_preset(self, name: str) -> None:
+    async def save_preset(self, name: str) -> None:
         if not name:
             raise PresetMissing("/save-preset needs a name behind it")
-        self.open_service.save_sampling_preset(name, self.ensure_chat().sampling)
+        chat = await self.ensure_chat()
+        await self.write(self.open_service.save_sampling_preset, name, chat.sampling)
         self.notify(f"Kept as {name}: /preset {name} brings it back", markup=False)
 
-    def use_system_prompt(self, name: str) -> None:
+    async def use_system_prompt(self, name: str) -> None:
         prompts = self.open_service.system_prompts()
         if not name:
             words = ", ".join(prompts) or "No system prompts are kept yet: /save-system NAME keeps this chat's"
@@ -76,22 +76,22 @@ class SettingActions(ServiceScreen):
             return
         if name not in prompts:
             raise PresetMissing(f"no system prompt is called {name}: /use-system lists them")
-        self.set_system_prompt(prompts[name])
+        await self.set_system_prompt(prompts[name])
 
-    def save_system_prompt(self, name: str) -> None:
-        text = self.ensure_chat().system_prompt
+    async def save_system_prompt(self, name: str) -> None:
+        text = (await self.ensure_chat()).system_prompt
         if not name:
             raise PresetMissing("/save-system needs a name behind it")
         if text is None:
             raise PresetMissing("this chat has no system prompt of its own: /system TEXT gives it one")
-        self.open_service.save_system_prompt(name, text)
+        await self.write(self.open_service.save_system_prompt, name, text)
         self.notify(f"Kept as {name}: /use-system {name} brings it back", markup=False)
 
-    def forget_preset(self, name: str) -> None:
+    async def forget_preset(self, name: str) -> None:
         """Takes away what is kept under a name, settings or a system prompt; chats that use it keep theirs."""
         service = self.open_service
         if name not in service.sampling_presets() and name not in service.system_prompts():
             raise PresetMissing(f"nothing is kept under {name!r}: /preset and /use-system list what is")
-        service.delete_sampling_preset(name)
-        service.delete_system_prompt(name)
+        await self.write(service.delete_sampling_preset, name)
+        await self.write(service.delete_system_prompt, name)
         self.notify(f"{name} is forgotten.", markup=False)

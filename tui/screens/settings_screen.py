@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
-from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Grid, VerticalScroll
@@ -16,7 +16,7 @@ from textual.widgets import Input, Label, Select, TextArea
 from paged_chat.app.chats import Chat
 from paged_chat.app.errors import PagedChatError
 
-from ..notices import with_notices
+from ..notices import in_background, with_notices
 from ..slash_commands import COMMANDS, SettingName, setting_value
 from .dialogs import TextDialog
 
@@ -94,23 +94,21 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
 
     # Kept under a name
 
-    @work(exit_on_error=False)
-    @with_notices
+    @in_background
     async def action_save_prompt(self) -> None:
         text = self._system_prompt
         if not text:
             raise NothingToKeep("there is no system prompt yet that could be kept: write one")
         if name := await self._ask_name("Keep the system prompt as"):
-            self._service.save_system_prompt(name, text)
+            await asyncio.to_thread(self._service.save_system_prompt, name, text)
             self._prompts = self._service.system_prompts()
             self._offer("prompts", self._prompts)
 
-    @work(exit_on_error=False)
-    @with_notices
+    @in_background
     async def action_save_preset(self) -> None:
         sampling = self._sampling()
         if name := await self._ask_name("Keep the settings as"):
-            self._service.save_sampling_preset(name, sampling)
+            await asyncio.to_thread(self._service.save_sampling_preset, name, sampling)
             self._presets = self._service.sampling_presets()
             self._offer("presets", self._presets)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from textual import work
-
-from ..notices import with_notices
+from ..notices import in_background
 from .service_screen import NothingToDo, ServiceScreen
 from .tokens_screen import TokensScreen
 
@@ -14,8 +12,7 @@ from .tokens_screen import TokensScreen
 class TokenActions(ServiceScreen):
     """The tokens' part of the chat screen."""
 
-    @work(exit_on_error=False)
-    @with_notices
+    @in_background
     async def action_tokens(self) -> None:
         """Shows the reply in focus token by token, and branches where the person wants it."""
         message = self.message_in_focus("assistant")
@@ -25,6 +22,6 @@ class TokenActions(ServiceScreen):
         reply = await asyncio.wrap_future(service.token_alternatives(message.chat_id, message.id))
         branch = await self.app.push_screen_wait(TokensScreen(service, message.chat_id, reply))
         if branch is not None:
-            service.branch_at_token(message.chat_id, message.id, branch.token_index, branch.token_id)
+            await self.write(service.branch_at_token, message.chat_id, message.id, branch.token_index, branch.token_id)
             self.selected_id = None
             self.conversation.anchor()

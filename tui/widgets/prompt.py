@@ -54,8 +54,13 @@ class Prompt(TextArea):
         self.post_message(sent)
 
     def give_back(self, refused: PromptSent) -> None:
-        """Puts what couldn't be sent into the prompt again, unless something else was written meanwhile."""
-        if not self.text:
+        """Puts what couldn't be sent into the prompt again; where something else was written meanwhile, before it.
+
+        Before it means in the history, one step up, with what was pasted in full.
+        """
+        if self.text:
+            self.remember(refused.expanded)
+        else:
             self.pastes = dict(refused.pastes)
             self.write(refused.text)
 
