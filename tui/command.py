@@ -55,12 +55,12 @@ def tui(
     @contextmanager
     def open_chats(server: RunningServer | None) -> Iterator[ChatService]:
         from paged_chat.app.service.chat_service import ChatService
-        from paged_chat.app.store.store import Store, default_path
+        from paged_chat.app.store.store import Store
 
         with Store(default_path()) as store, ChatService(store, config=config, server=server) as service:
             yield service
 
-    from paged_chat.app.store.store import default_path
+    from paged_chat.app.store.default_path import default_path
 
     from .app import PagedChatTui
     from .engine_choice import EngineChoice, EngineMode

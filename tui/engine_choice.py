@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from paged_chat.app.api.running_server import RunningServer, find_servers
 from paged_chat.app.errors import EngineUnavailable
 from paged_chat.app.known_models import is_same_model
+
+if TYPE_CHECKING:
+    from paged_chat.app.api.running_server import RunningServer
 
 EngineMode = Literal["auto", "own", "shared"]
 Answer = Literal["shared", "own", "always shared", "always own"]
@@ -59,6 +61,8 @@ class EngineChoice:
         wanted = self._wanted()
         if wanted == "own":
             return None
+        from paged_chat.app.api.running_server import find_servers  # on the thread, behind the first frame
+
         servers = find_servers()
         same = [server for server in servers if is_same_model(server.model, self._model)]
         self._found = next(iter(same or servers), None)

@@ -8,7 +8,7 @@ import socket
 
 from paged_chat.engine.errors import PagedChatError
 
-from .guard import LOOPBACK_NAMES
+LOOPBACK_NAMES = frozenset(["localhost", "127.0.0.1", "::1"])
 
 
 class AddressRefused(PagedChatError):

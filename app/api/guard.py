@@ -13,7 +13,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LOOPBACK_NAMES = frozenset(["localhost", "127.0.0.1", "::1"])
 _SAFE_METHODS = frozenset(["GET", "HEAD", "OPTIONS"])
 # Gradio draws its page with styles and functions made from text. Nothing may be fetched from elsewhere.
 _POLICY = "; ".join(

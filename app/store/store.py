@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from sqlite3 import Connection
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from paged_chat.engine.errors import PagedChatError
-from paged_chat.engine.home import home
 from paged_chat.engine.request import FinishReason, SamplingParams
 
 from ..chats import UNTITLED, Chat, KeptLogprobs, Message, MessageTree, NewReply, ReplyCost, Turn
@@ -31,6 +29,7 @@ from . import (
 from .chat_search import SearchHit
 from .chat_table import ChatChanges
 from .database import IN_MEMORY, StorePath
+from .default_path import default_path as default_path
 from .drafts import FinalStatus
 from .readers import Readers
 from .rows import now_to_db
@@ -39,11 +38,6 @@ from .writer import Writer
 from .writer_id import new_writer_id
 
 Result = TypeVar("Result")
-
-
-def default_path() -> Path:
-    """Where this machine's chats are, unless somebody names another place."""
-    return home() / "chats.db"
 
 
 class Store:

@@ -9,6 +9,8 @@ from textual.widgets import OptionList
 from chat_desk import ChatDesk
 from fake_engine import FakeEngine
 from paged_chat.app.store import database
+from paged_chat.tui.screens import service_screen
+from paged_chat.tui.widgets.cache_panel import CachePanel
 from paged_chat.tui.widgets.chat_list import ChatList
 from paged_chat.tui.widgets.reply_text import ReplyText
 from paged_chat.tui.widgets.title_line import TitleLine
@@ -107,3 +109,51 @@ async def test_what_can_not_be_stored_now_stays_in_the_prompt(tmp_path, monkeypa
             await terminal.until(lambda: terminal.texts[2:3] == ["while it is locked"] and terminal.is_idle)
     finally:
         desk.close()
+
+
+async def test_the_screen_lives_on_while_another_program_holds_the_database(tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(service_screen, "WRITE_TOLD_AFTER_S", 0.1)
+    desk = ChatDesk(tmp_path / "chats.db", FakeEngine())
+    try:
+        async with open_terminal(desk) as terminal:
+            await terminal.send("before", "fine")
+            with contextlib.closing(sqlite3.connect(desk.path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                await terminal.write("while it is locked")
+                await terminal.keys("enter")
+                await terminal.until(lambda: any("Storing takes long" in notice for notice in terminal.notices))
+                # It is still being waited for, and everything else works: typing, keys, dialogs, reading.
+                await terminal.write("the next thought")
+                await terminal.keys("f1")
+                await terminal.dialog()
+                await terminal.keys("escape")
+                await terminal.keys("ctrl+k")
+                assert not terminal.screen.query_one(CachePanel).display
+                assert "another program has been writing" not in "".join(terminal.notices)
+                await terminal.until(lambda: "another program has been writing" in "".join(terminal.notices))
+                other.execute("ROLLBACK")
+            # What was written meanwhile stays, and what was refused is one step up in the history.
+            assert terminal.prompt.text == "the next thought"
+            await terminal.keys("up")
+            assert terminal.prompt.text == "while it is locked"
+            await terminal.keys("enter")
+            await terminal.until(lambda: terminal.texts[2:3] == ["while it is locked"] and terminal.is_idle)
+    finally:
+        desk.close()
+
+
+async def test_what_is_asked_for_while_the_database_is_held_is_done_in_that_order_afterwards(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.send("before", "fine")
+        chat = terminal.screen.chat
+        with contextlib.closing(sqlite3.connect(desk.path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            for command in ("/rename first", "/temp 0.5", "/rename second", "/system Be brief."):
+                await terminal.write(command)
+                await terminal.keys("escape", "enter")
+            assert desk.service.chat(chat.id).title == "before"
+            other.execute("ROLLBACK")
+        await terminal.until(lambda: desk.service.chat(chat.id).system_prompt == "Be brief.")
+        stored = desk.service.chat(chat.id)
+        assert (stored.title, stored.sampling.temperature) == ("second", 0.5)

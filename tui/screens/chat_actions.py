@@ -1,4 +1,7 @@
-"""What a person can do with chats, and the commands of the prompt."""
+"""What a person can do with chats, and the commands of the prompt.
+
+Here and in the other actions, what only one action needs is imported by it: the first frame waits for every import.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,8 @@ from typing import TYPE_CHECKING, cast
 
 from textual import on
 
-from paged_chat.app.api.running_server import find_servers
 from paged_chat.app.chats import Chat
 from paged_chat.app.errors import PagedChatError
-from paged_chat.app.porting import write_json, write_markdown
-from paged_chat.app.porting.new_file import new_file
 
 from .. import slash_commands
 from ..engine_choice import NO_SERVER
@@ -23,7 +23,6 @@ from .dialogs import ChoiceDialog, ConfirmDialog, TextDialog
 from .message_actions import MessageActions
 from .model_list import model_choices
 from .prompt_actions import PromptActions
-from .search_screen import SearchScreen
 from .setting_actions import SettingActions
 
 if TYPE_CHECKING:
@@ -75,6 +74,8 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
     async def search(self, query: str) -> None:
         if self.service is None:
             return
+        from .search_screen import SearchScreen
+
         hit = await self.app.push_screen_wait(SearchScreen(self.service, query))
         if hit is None:
             return
@@ -140,6 +141,9 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
     @with_notices
     def export(self, path: str) -> None:
         """Writes the whole tree of the chat to a file that isn't there yet, in the format that its name says."""
+        from paged_chat.app.porting import write_json, write_markdown
+        from paged_chat.app.porting.new_file import new_file
+
         chat = self._needed_chat()
         target = Path(path).expanduser()
         writers = {".json": write_json, ".md": write_markdown}
@@ -185,6 +189,8 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
             case "own":
                 await self._load_model(status.model)
             case "shared":
+                from paged_chat.app.api.running_server import find_servers
+
                 servers = await asyncio.to_thread(find_servers)
                 if not servers:
                     raise NotPossible(NO_SERVER)

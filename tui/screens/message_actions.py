@@ -12,7 +12,6 @@ from textual import on, work
 
 from paged_chat.app.chats import Message
 from paged_chat.app.errors import PagedChatError
-from paged_chat.app.porting.new_file import new_file
 from paged_chat.app.service.send_plan import SendPlan
 
 from ..key_names import key_of
@@ -185,6 +184,8 @@ class MessageActions(TokenActions):
     @with_notices
     def save_message(self, path: str) -> None:
         """Writes the message in focus to a file that isn't there yet."""
+        from paged_chat.app.porting.new_file import new_file
+
         self._needed("there is nothing to save yet")
         view = self.view_in_focus()
         target = Path(path).expanduser()

@@ -9,7 +9,6 @@ from paged_chat.app.errors import PagedChatError
 
 from ..notices import in_background
 from .service_screen import ServiceScreen
-from .settings_screen import SettingsScreen
 
 
 class PresetMissing(PagedChatError):
@@ -23,6 +22,8 @@ class SettingActions(ServiceScreen):
     async def action_settings(self) -> None:
         if self.service is None:
             return
+        from .settings_screen import SettingsScreen
+
         chat = await self.ensure_chat()
         changes = await self.app.push_screen_wait(SettingsScreen(self.service, chat))
         if changes is not None:

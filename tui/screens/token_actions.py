@@ -6,7 +6,6 @@ import asyncio
 
 from ..notices import in_background
 from .service_screen import NothingToDo, ServiceScreen
-from .tokens_screen import TokensScreen
 
 
 class TokenActions(ServiceScreen):
@@ -15,6 +14,8 @@ class TokenActions(ServiceScreen):
     @in_background
     async def action_tokens(self) -> None:
         """Shows the reply in focus token by token, and branches where the person wants it."""
+        from .tokens_screen import TokensScreen
+
         message = self.message_in_focus("assistant")
         if message is None:
             raise NothingToDo("there is no reply yet whose tokens could be shown")

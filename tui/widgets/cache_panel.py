@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
 
 from rich.style import Style
 from rich.text import Text
@@ -16,12 +17,14 @@ from textual.worker import Worker, WorkerState
 from paged_chat.app.cache_view.block_note import BlockNote, read_block
 from paged_chat.app.cache_view.block_view import BlockState, LogLine, PoolFollower, PoolView, read_pool
 from paged_chat.app.errors import PagedChatError
-from paged_chat.app.service.chat_service import ChatService
 
 from ..messages import BlockPointed
 from ..notices import show_error
 from .pool_map import PoolMap
 from .why_not_more import WhyNotMore
+
+if TYPE_CHECKING:
+    from paged_chat.app.service.chat_service import ChatService
 
 BUSY_S = 0.2  # between two looks while something happens
 IDLE_S = 1.0

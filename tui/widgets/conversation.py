@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -52,6 +53,7 @@ class Conversation(VerticalScroll, can_focus=False):
         self._rows: list[Row] = []
         self._views: list[RowView] = []
         self._first = 0
+        self._changing = asyncio.Lock()  # held from the look at what is mounted until the rest is
         self._is_moving = False  # the window
         self._regions: dict[RowView, Region] = {}  # of the views, from the top of all, as they were laid out last
         self._arranged: DockArrangeResult | None = None
@@ -79,40 +81,42 @@ class Conversation(VerticalScroll, can_focus=False):
 
     async def show(self, rows: Sequence[Row]) -> None:
         """Shows these rows, keeping every view whose row is still there; the end is shown if it was before."""
-        follows = self.is_at_end or not self._rows
-        old = {row.key: view for row, view in zip(self._rows[self._first : self._end], self._views, strict=True)}
-        was_at_end = self._end == len(self._rows)
-        self._rows = list(rows)
-        num_mounted = max(len(self._views), FIRST)
-        if was_at_end or not old:
-            self._first = max(0, len(self._rows) - num_mounted)
-        else:
-            self._first = min(self._first, max(0, len(self._rows) - num_mounted))
-        wanted = self._rows[self._first : self._first + num_mounted]
-        wanted_keys = {row.key for row in wanted}
-        views = [old.get(row.key) or _view_of(row) for row in wanted]
-        with self.app.batch_update():
-            for key, view in old.items():
-                if key not in wanted_keys:
-                    await view.remove()
-            # Runs of new views are mounted together, each after the kept one that it follows.
-            place: Widget = self._above
-            for is_kept, run in groupby(zip(wanted, views, strict=True), key=lambda pair: pair[0].key in old):
-                pairs = list(run)
-                if is_kept:
-                    for row, view in pairs:
-                        await _refresh(view, row)
-                else:
-                    await self.mount(*(view for _, view in pairs), after=place)
-                place = pairs[-1][1]
-            self._views = views
-        self._show_edges()
-        if follows:
-            self.anchor()
+        async with self._changing:
+            follows = self.is_at_end or not self._rows
+            old = {row.key: view for row, view in zip(self._rows[self._first : self._end], self._views, strict=True)}
+            was_at_end = self._end == len(self._rows)
+            self._rows = list(rows)
+            num_mounted = max(len(self._views), FIRST)
+            if was_at_end or not old:
+                self._first = max(0, len(self._rows) - num_mounted)
+            else:
+                self._first = min(self._first, max(0, len(self._rows) - num_mounted))
+            wanted = self._rows[self._first : self._first + num_mounted]
+            wanted_keys = {row.key for row in wanted}
+            views = [old.get(row.key) or _view_of(row) for row in wanted]
+            with self.app.batch_update():
+                for key, view in old.items():
+                    if key not in wanted_keys:
+                        await view.remove()
+                # Runs of new views are mounted together, each after the kept one that it follows.
+                place: Widget = self._above
+                for is_kept, run in groupby(zip(wanted, views, strict=True), key=lambda pair: pair[0].key in old):
+                    pairs = list(run)
+                    if is_kept:
+                        for row, view in pairs:
+                            await _refresh(view, row)
+                    else:
+                        await self.mount(*(view for _, view in pairs), after=place)
+                    place = pairs[-1][1]
+                self._views = views
+            self._show_edges()
+            if follows:
+                self.anchor()
 
     async def clear(self) -> None:
         """Before another chat is shown."""
-        await self._replace_window([], 0, 0)
+        async with self._changing:
+            await self._replace_window([], 0, 0)
 
     async def grow(self, update: ReplyUpdate) -> None:
         for view in self._views:
@@ -147,22 +151,26 @@ class Conversation(VerticalScroll, can_focus=False):
     async def _move(self, direction: int) -> None:
         """Mounts rows at one edge, and lets go of what is far beyond the other."""
         far = FAR * self.size.height
-        with self.app.batch_update():
-            if direction < 0:
-                first = max(0, self._first - STEP)
-                views = [_view_of(row) for row in self._rows[first : self._first]]
-                gone = [view for view in self._views if self._top_of(view) > self.scroll_y + self.size.height + far]
-                await self.mount(*views, after=self._above)
-                self._first = first
-                self._views = [*views, *self._views[: len(self._views) - len(gone)]]
-            else:
-                views = [_view_of(row) for row in self._rows[self._end : self._end + STEP]]
-                gone = [view for view in self._views if self._bottom_of(view) < self.scroll_y - far]
-                await self.mount(*views, after=self._views[-1])
-                self._first += len(gone)
-                self._views = [*self._views[len(gone) :], *views]
-            for view in gone:
-                await view.remove()
+        async with self._changing:
+            if not self._views:
+                self._is_moving = False
+                return
+            with self.app.batch_update():
+                if direction < 0:
+                    first = max(0, self._first - STEP)
+                    views = [_view_of(row) for row in self._rows[first : self._first]]
+                    gone = [view for view in self._views if self._top_of(view) > self.scroll_y + self.size.height + far]
+                    await self.mount(*views, after=self._above)
+                    self._first = first
+                    self._views = [*views, *self._views[: len(self._views) - len(gone)]]
+                else:
+                    views = [_view_of(row) for row in self._rows[self._end : self._end + STEP]]
+                    gone = [view for view in self._views if self._bottom_of(view) < self.scroll_y - far]
+                    await self.mount(*views, after=self._views[-1])
+                    self._first += len(gone)
+                    self._views = [*self._views[len(gone) :], *views]
+                for view in gone:
+                    await view.remove()
         self._show_edges()
         self.call_after_refresh(self._end_move)
 
@@ -213,19 +221,21 @@ class Conversation(VerticalScroll, can_focus=False):
 
     async def show_end(self) -> None:
         """Goes to the last message and follows it from there."""
-        if self._end < len(self._rows):
-            await self._replace_window(self._rows, max(0, len(self._rows) - FIRST), len(self._rows))
-        self.anchor()
+        async with self._changing:
+            if self._end < len(self._rows):
+                await self._replace_window(self._rows, max(0, len(self._rows) - FIRST), len(self._rows))
+            self.anchor()
 
     async def reveal(self, message_id: int) -> None:
         """Scrolls to a message, wherever it is on the path, and selects it."""
-        place = next((i for i, row in enumerate(self._rows) if message_id in row.key), None)
-        if place is None:
-            return
-        if not self._first <= place < self._end:
-            first = max(0, min(place - STEP, len(self._rows) - FIRST))
-            await self._replace_window(self._rows, first, first + FIRST)
-        self._go_to(next(view for view in self.views if view.message.id == message_id))
+        async with self._changing:
+            place = next((i for i, row in enumerate(self._rows) if message_id in row.key), None)
+            if place is None:
+                return
+            if not self._first <= place < self._end:
+                first = max(0, min(place - STEP, len(self._rows) - FIRST))
+                await self._replace_window(self._rows, first, first + FIRST)
+            self._go_to(next(view for view in self.views if view.message.id == message_id))
 
     async def _replace_window(self, rows: list[Row], first: int, end: int) -> None:
         """Shows rows [first, end) and nothing of what was mounted before."""
