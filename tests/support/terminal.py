@@ -20,7 +20,7 @@ from paged_chat.tui.widgets.conversation import Conversation
 from paged_chat.tui.widgets.message_view import MessageView
 from paged_chat.tui.widgets.prompt import Prompt
 
-PATIENCE_S = 8.0
+PATIENCE_S = 60.0
 
 
 class Terminal:

@@ -70,7 +70,7 @@ class Tmux:
         return done.stdout
 
     def _tmux(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["tmux", "-S", self._socket, *words], capture_output=True, text=True, timeout=60)
+        return subprocess.run(["tmux", "-S", self._socket, *words], capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 @pytest.fixture

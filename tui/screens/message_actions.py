@@ -131,9 +131,9 @@ class MessageActions(TokenActions):
     async def pick_reply(self, event: ReplyPicked) -> None:
         self.compared_id = None
         self.selected_id = None
+        self.prompt.focus()  # now: with its group the reply goes, and the focus would go on to another message
         assert self.chat is not None, "picked in no chat"
         await self.write(self.open_service.pick, self.chat.id, event.message_id)
-        self.prompt.focus()
 
     def action_toggle_thinking(self) -> None:
         view = self.view_in_focus()
