@@ -7,8 +7,6 @@ import shlex
 from pathlib import Path
 from typing import get_args
 
-from textual import work
-
 from paged_chat.app.comparison.comparison import Comparison
 from paged_chat.app.comparison.table import TableForm, write_table
 from paged_chat.app.comparison.variant import variant_in
@@ -16,7 +14,7 @@ from paged_chat.app.errors import ComparisonRefused
 from paged_chat.app.porting.new_file import new_file
 
 from ..key_names import key_of
-from ..notices import with_notices
+from ..notices import in_background, with_notices
 from ..widgets.reply_group import ReplyGroup
 from .dialogs import TextDialog
 from .service_screen import NothingToDo, ServiceScreen
@@ -74,8 +72,7 @@ class ComparisonActions(ServiceScreen):
 
     # Taking along
 
-    @work(exit_on_error=False)
-    @with_notices
+    @in_background
     async def action_export_table(self) -> None:
         self._group()
         path = await self.app.push_screen_wait(TextDialog("Export the table to (.md, .json or .csv)", "comparison.md"))
