@@ -26,14 +26,6 @@ def num_stages(num_layers: int) -> int:
     return STAGES_PER_LAYER * num_layers + FINAL_STAGES
 
 
-@compiled()
-def attend_nothing(  # type: ignore[no-untyped-def]
-    head_dim, terms, counters, stage, segments, members, group, num_kv_heads, query, keys, values, block_stride,
-    block_tables, table_rows, scratch, parts
-):  # fmt: skip
-    """`amx_prefix.attend_shared` where nothing is shared."""
-
-
 @cache
 def compile_step(
     head_dim: int, group: int, at_once: int, kind: int, bits: int, head_bits: int, levels: int, shared_terms: int
@@ -45,7 +37,6 @@ def compile_step(
     """
 
     stamp = SOURCE_STAMP
-    attend_shared = attend_alone if shared_terms else attend_nothing
 
     @compiled(cache=True)
     def step(  # type: ignore[no-untyped-def]
@@ -112,10 +103,11 @@ def compile_step(
                              ropes[layer], cos, sin, positions[row], scale, keys, values, block_stride,
                              slots[row])  # fmt: skip
 
-            if shares[layer] and segments.shape[0]:
-                attend_shared(head_dim, shared_terms, counters, stage + 3, segments, members, group, num_kv_heads, qkv,
-                              keys, values, block_stride, block_tables, table_rows, prefix_memory,
-                              shared_parts)  # fmt: skip
+            # Where it is 0, Numba leaves the branch out before it compiles what is called.
+            if shared_terms and shares[layer] and segments.shape[0]:
+                attend_alone(head_dim, shared_terms, counters, stage + 3, segments, members, group, num_kv_heads, qkv,
+                             keys, values, block_stride, block_tables, table_rows, prefix_memory,
+                             shared_parts)  # fmt: skip
             starts = piece_starts[min(layer, piece_starts.shape[0] - 1)]
             attend_rows(head_dim, group, at_once, kind, counters, stage + 4, qkv, keys, values, block_stride,
                         block_tables, table_rows, context_lens, windows[layer], starts, own_starts[shares[layer]],

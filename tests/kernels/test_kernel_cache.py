@@ -1,8 +1,17 @@
 """What Numba keeps of our kernels on the disk."""
 
+import numpy as np
 import pytest
 
-from paged_chat.kernels.cpu import amx_prefill, amx_step, attention, elementwise, packed_rows, packed_step
+from paged_chat.kernels.cpu import (
+    amx_prefill,
+    amx_step,
+    attention,
+    elementwise,
+    packed_rows,
+    packed_step,
+    prefix_attention,
+)
 from paged_chat.kernels.cpu.simd import BFLOAT16, SOURCE_STAMP
 
 KEPT = {
@@ -12,6 +21,8 @@ KEPT = {
     "silu_mul": elementwise._compile_silu_mul(BFLOAT16),
     "packed rows": packed_rows._compile_rows(4),
     "packed step": packed_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 2, 0),
+    "packed step that shares": packed_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 2, 1),
+    "shared attention": prefix_attention._compile(64, 3),
     "tiled attention": amx_prefill._compile(64, 1),
     "tiled step": amx_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 2, 1),
 }
@@ -21,3 +32,10 @@ KEPT = {
 def test_a_change_of_any_kernel_file_compiles_anew(function):
     """Numba's key holds what a function closes over, and else only the file it stands in."""
     assert SOURCE_STAMP in [cell.cell_contents for cell in function.py_func.__closure__]
+
+
+@pytest.mark.parametrize("function", KEPT.values(), ids=KEPT.keys())
+def test_what_is_kept_is_found_by_the_next_process(function):
+    """Plain numbers are the same in each; a compiled function in the key has a number of its own in every process."""
+    kinds = {type(cell.cell_contents) for cell in function.py_func.__closure__}
+    assert kinds <= {int, str, bool, type(np.float32)}
