@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from ..service.chat_service import ChatService
 
 if TYPE_CHECKING:
     from paged_chat.engine import Engine
+
+logger = logging.getLogger(__name__)
 
 BUSY_S = 0.2  # between two looks while something happens
 IDLE_S = 0.25
@@ -79,7 +82,9 @@ class PoolSource:
         while True:
             try:
                 look = await self._look()
-            except PagedChatError:  # it failed to load, or ended
+            except Exception as error:
+                if not isinstance(error, PagedChatError):  # else it failed to load, or ended
+                    logger.exception("the pool could not be read; it is tried again")
                 self._show(None)
                 await asyncio.sleep(RETRY_S)
                 continue

@@ -16,6 +16,7 @@ from ..api.guard import Guard
 from ..api.routes import api_routes
 from ..service.chat_service import ChatService
 from . import comparison_routes, live, panel, routes, token_routes, transfer_routes, why_routes
+from .app_state import AppState
 from .page import build_page
 from .page_assets import ASSETS, HEAD, asset_routes
 from .page_head import PageHead
@@ -33,6 +34,7 @@ class WebServer:
 
         token: opens the engine to other programs of the person who runs this one.
         """
+        state = {"chat_service": service, "deleted_chats": {}, "pool_source": PoolSource(service)}
         self._page = build_page(service)
         self._page.launch(
             server_name=host,
@@ -62,7 +64,11 @@ class WebServer:
                     *panel.router.routes,
                     *api_routes(service.engine_host, accounts, token),
                 ],
-                "middleware": [Middleware(Guard, names=names_of(host)), Middleware(PageHead, head=HEAD)],
+                "middleware": [
+                    Middleware(Guard, names=names_of(host)),
+                    Middleware(PageHead, head=HEAD),
+                    Middleware(AppState, values=state),
+                ],
                 "exception_handlers": routes.EXCEPTION_HANDLERS,
                 "docs_url": None,
                 "redoc_url": None,
@@ -71,10 +77,6 @@ class WebServer:
         # Gradio looks a thousand times a second for queued events, which takes a tenth of a core from the model. Ours
         # don't queue; this is what it does on Windows.
         self._page._queue.sleep_when_free = 0.05
-        state = self._page.app.state
-        state.chat_service = service
-        state.deleted_chats = {}
-        state.pool_source = PoolSource(service)
         self.url = url_of(host, port)
 
     def close(self) -> None:

@@ -15,9 +15,10 @@ from fake_engine import FakeEngine
 from paged_chat.app.engine_query import Query
 from paged_chat.app.service.chat_service import ChatService, Result
 from paged_chat.app.store.store import Store, default_path
+from paged_chat.app.web import panel_source
 from paged_chat.app.web.access import CLOSED_FOR_STRANGERS
 from paged_chat.app.web.panel import router
-from paged_chat.app.web.panel_source import BUSY_S, PoolSource
+from paged_chat.app.web.panel_source import BUSY_S, PoolLook, PoolSource
 
 PATIENCE_S = 60.0
 
@@ -107,6 +108,27 @@ def test_while_nothing_happens_nobody_is_told_and_while_nobody_watches_nothing_i
             await until(lambda: service.num_asked > num_asked)
 
     asyncio.run(watch())
+
+
+def test_a_fault_of_one_look_is_logged_and_the_next_one_brings_the_picture(service, monkeypatch, caplog):
+    look = PoolSource._look
+    faults = [ZeroDivisionError("once")]
+
+    async def faulty(self: PoolSource) -> PoolLook:
+        if faults:
+            raise faults.pop()
+        return await look(self)
+
+    monkeypatch.setattr(PoolSource, "_look", faulty)
+    monkeypatch.setattr(panel_source, "RETRY_S", 0.01)
+
+    async def watch() -> None:
+        source = PoolSource(service)
+        with source.watch():
+            await until(lambda: source.view is not None)
+
+    asyncio.run(watch())
+    assert [record.getMessage() for record in caplog.records] == ["the pool could not be read; it is tried again"]
 
 
 def test_a_step_that_takes_long_is_waited_for_with_one_question(service, fake):
