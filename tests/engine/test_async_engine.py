@@ -14,6 +14,7 @@ from paged_chat.engine import AsyncEngine, EngineConfig, PagedChatError, Samplin
 from paged_chat.engine.engine import Engine
 from paged_chat.engine.errors import EmptyPrompt, EngineClosed, ModelNotFound
 from paged_chat.engine.progress import LoadProgress, OnProgress
+from paged_chat.engine.shared_runs import BlockReads
 from slot_runner import SlotRunner, greedy, make_core, reply_to
 
 PATIENCE_S = 20.0
@@ -26,6 +27,7 @@ class SlotEngine(Engine):
         self.runner = runner
         self.was_closed = False
         self._held_deltas = []
+        self._block_reads = BlockReads()
         self._core = make_core(runner, **options)  # type: ignore[arg-type]
 
     def close(self) -> None:

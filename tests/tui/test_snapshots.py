@@ -164,6 +164,7 @@ def test_settings(snap):
         await terminal.keys("f3")
         await terminal.until(lambda: terminal.app.screen is not terminal.screen)
         terminal.app.screen.query_one("TextArea").cursor_blink = False
+        await terminal.until(lambda: terminal.screen.query_one("ChatList")._open_id)
 
     snap(story)
 
@@ -175,13 +176,14 @@ def test_tokens(snap, desk, monkeypatch):
     async def story(terminal):
         await terminal.write("/alternatives 3")
         await terminal.keys("enter")
+        await terminal.until(lambda: terminal.notices)
+        terminal.app.clear_notifications()
         await terminal.send("go", "The *first* of two.\n\n1. é, not much else to see for those who look at it")
         await settle(terminal)
         await terminal.keys("f6")
         await terminal.until(lambda: terminal.app.screen is not terminal.screen)
         await terminal.keys(*["right"] * 10, "enter")
         await terminal.until(lambda: "computes" in str(terminal.app.screen.query_one("#cost").render()))
-        terminal.app.clear_notifications()
 
     snap(story)
 

@@ -65,6 +65,22 @@ export class Composer {
     this.fit();
   }
 
+  /** What is being written, to be put elsewhere. */
+  takeText() {
+    const text = this.field.value;
+    this.field.value = "";
+    sessionStorage.removeItem(this.draftKey);
+    return text;
+  }
+
+  putText(text) {
+    if (!text) return;
+    this.field.value = text;
+    sessionStorage.setItem(this.draftKey, text);
+    this.fit();
+    this.plan();
+  }
+
   get draftKey() {
     return `paged-chat draft ${this.chatId ?? ""}`;
   }

@@ -141,15 +141,23 @@ class Page {
   }
 
   async newChat({ isTemporary = false } = {}) {
-    this.root.classList.remove("shows-sidebar");
+    this.openChat(null);
     if (isTemporary) await this.createChat({ is_temporary: true });
-    else this.openChat(null);
   }
 
-  async createChat(options = {}) {
+  /** What is written meanwhile is meant for it: messages wait until it stands, and the text goes along. */
+  createChat(options = {}) {
+    this.creating = this.beginChat(options);
+    return this.creating;
+  }
+
+  async beginChat(options) {
     const answer = await attempt(() => post("chats", options));
-    if (answer) this.openChat(answer.chat_id);
-    return answer?.chat_id ?? null;
+    if (!answer) return null;
+    const text = this.chatId === null ? this.composer.takeText() : "";
+    this.openChat(answer.chat_id);
+    this.composer.putText(text);
+    return answer.chat_id;
   }
 
   /** A temporary chat becomes a stored one, under another address. */
@@ -196,6 +204,7 @@ class Page {
   // What the person does
 
   async send(question) {
+    await this.creating;
     const chatId = this.chatId ?? (await this.createChat());
     if (chatId === null) return false;
     this.conversation.follow();
