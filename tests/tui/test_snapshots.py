@@ -164,7 +164,8 @@ def test_settings(snap):
         await terminal.keys("f3")
         await terminal.until(lambda: terminal.app.screen is not terminal.screen)
         terminal.app.screen.query_one("TextArea").cursor_blink = False
-        await terminal.until(lambda: terminal.screen.query_one("ChatList")._open_id)
+        await terminal.until(lambda: terminal.screen.query_one("ChatList")._open_id())
+        await terminal.pilot.pause(0.3)
 
     snap(story)
 
