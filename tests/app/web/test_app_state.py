@@ -1,17 +1,18 @@
 """The state of the application is there before its first request."""
 
-from fastapi import FastAPI, Request
+from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from paged_chat.app.web.app_state import AppState
 
 
 def test_the_first_request_finds_what_was_given():
-    app = FastAPI(middleware=[Middleware(AppState, values={"answer": 42})])
+    def answer(request: Request) -> JSONResponse:
+        return JSONResponse(request.app.state.answer)
 
-    @app.get("/answer")
-    def answer(request: Request) -> int:
-        return request.app.state.answer
-
-    assert TestClient(app).get("/answer").json() == 42
+    app = Starlette(routes=[Route("/", answer)], middleware=[Middleware(AppState, values={"answer": 42})])
+    assert TestClient(app).get("/").json() == 42
