@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Unpack
 
 from paged_chat.engine.request import SamplingParams
 
-from ..chats import UNTITLED, Chat
-from ..comparison.variant import KeptSettings
+from ..chats import UNTITLED, Chat, Message, MessageTree
+from ..comparison.comparison import Comparison
+from ..comparison.variant import KeptSettings, Variant, WrittenVariant, read_variants
+from ..errors import ReplyRunning
 from ..imported_chat import ImportedChat
+from ..store.chat_copies import whole
 from ..store.chat_search import SearchHit
 from ..store.chat_table import ChatChanges
 from ..store.store_stats import StoreStats
-from .new_turn import find
+from .comparing import comparison_in
+from .live_chats import LiveChats
+from .new_turn import find, find_whole
+from .reply_desk import ReplyDesk
 from .stores import Stores
 from .watchers import Watchers
 
@@ -21,15 +28,18 @@ DEFAULT_SAMPLING = SamplingParams(temperature=0.7, top_p=0.95, max_tokens=1024)
 
 
 class ChatLibrary:
-    """Chats without the writing of replies; any thread may call any method.
+    """Chats and their messages, but for the ways to begin a turn; any thread may call any method.
 
     Raises ChatNotFound and MessageNotFound, and what a Store raises.
     """
 
-    def __init__(self, stores: Stores, watchers: Watchers, default_sampling: SamplingParams) -> None:
+    def __init__(self, stores: Stores, watchers: Watchers, desk: ReplyDesk, default_sampling: SamplingParams) -> None:
         self._stores = stores
         self._watchers = watchers
+        self._desk = desk
         self._default_sampling = default_sampling
+        self._chats = LiveChats(stores, desk)
+        self._sending = threading.Lock()  # from the look at a chat's leaf to the draft below it
 
     @property
     def default_sampling(self) -> SamplingParams:
@@ -66,7 +76,7 @@ class ChatLibrary:
 
     def chat(self, chat_id: str, user: str | None = None) -> Chat:
         """With `user` given, somebody else's chat isn't found."""
-        return self._stores.of(chat_id).chat(chat_id, user)
+        return self._chats.chat(chat_id, user)
 
     def chats(
         self,
@@ -107,9 +117,11 @@ class ChatLibrary:
         return chat
 
     def delete_chat(self, chat_id: str) -> None:
-        """`restore_chat` brings it back, until the program ends."""
-        self._stores.of(chat_id).delete_chat(chat_id)
-        self._tell(chat_id)
+        """Stops its replies; `restore_chat` brings it back, until the program ends."""
+        with self._sending:
+            self._stores.of(chat_id).delete_chat(chat_id)
+            self._tell(chat_id)
+            self._desk.stop(chat_id)
 
     def restore_chat(self, chat_id: str) -> Chat:
         chat = self._stores.of(chat_id).restore_chat(chat_id)
@@ -117,13 +129,33 @@ class ChatLibrary:
         return chat
 
     def fork(self, chat_id: str, message_id: int) -> Chat:
-        """A new chat that begins with the path up to this message; that of a temporary chat is temporary."""
+        """A new chat that begins with the path up to this message; that of a temporary chat is temporary.
+
+        Raises ReplyRunning for a reply that still grows.
+        """
+        find_whole(self.tree(chat_id), message_id)
         store = self._stores.of(chat_id)
         chat = store.fork_chat(chat_id, message_id)
         if chat.is_temporary:
             self._stores.mark_temporary(chat.id)
         self._watchers.chats_changed()
         return chat
+
+    def keep_chat(self, chat_id: str) -> Chat:
+        """Stores a temporary chat, all its branches too: gives the stored one, which takes its place under another id.
+
+        Raises ReplyRunning while a reply of it is being written. One that is stored already stays as it is.
+        """
+        with self._sending:
+            chat = self.chat(chat_id)
+            if not chat.is_temporary:
+                return chat
+            if self._desk.running(chat_id):
+                raise ReplyRunning("a reply is being written in this chat: wait for its end, or stop it, then keep it")
+            [kept] = self.import_chats([whole(chat, self.tree(chat_id))], user=chat.user)
+            self._stores.of(chat_id).delete_chat(chat_id)
+            self._tell(chat_id)
+            return kept
 
     def import_chats(self, chats: Iterable[ImportedChat], *, user: str = "") -> list[Chat]:
         """Adds all of the chats or, where one can't be read to its end, none."""
@@ -141,6 +173,13 @@ class ChatLibrary:
 
     # Messages
 
+    def tree(self, chat_id: str) -> MessageTree:
+        """The chat's messages; those that are being written with their text as far as it has come."""
+        return self._chats.tree(chat_id)
+
+    def message(self, chat_id: str, message_id: int) -> Message:
+        return find(self.tree(chat_id), message_id)
+
     def pick(self, chat_id: str, message_id: int) -> Chat:
         """Shows the path through this message, from there on by the newest: walks between siblings."""
         store = self._stores.of(chat_id)
@@ -150,11 +189,17 @@ class ChatLibrary:
         return chat
 
     def delete_message(self, chat_id: str, message_id: int) -> Chat:
-        """Deletes a message and all that follows from it; `restore_message` brings it back, until the program ends."""
-        store = self._stores.of(chat_id)
-        chat = store.delete_message(find(store.tree(chat_id), message_id).id)
-        self._tell(chat_id)
-        return chat
+        """Deletes a message and all that follows from it, and stops what is written there.
+
+        `restore_message` brings it back, until the program ends.
+        """
+        with self._sending:
+            store = self._stores.of(chat_id)
+            tree = store.tree(chat_id)
+            chat = store.delete_message(find(tree, message_id).id)
+            self._tell(chat_id)
+            self._desk.stop(chat_id, tree.branch(message_id))
+            return chat
 
     def restore_message(self, chat_id: str, message_id: int) -> Chat:
         chat = self._stores.of(chat_id).restore_message(chat_id, message_id)
@@ -186,6 +231,28 @@ class ChatLibrary:
 
     def delete_sampling_preset(self, name: str) -> None:
         self._stores.on_disk.delete_sampling_preset(name)
+
+    # Comparisons
+
+    def variants(self, chat_id: str | None, written: Sequence[WrittenVariant]) -> list[Variant]:
+        """What a person wrote as variants of a chat's settings; None is a chat that isn't begun.
+
+        Raises ComparisonRefused with each one that can't be used, and why.
+        """
+        chat = None if chat_id is None else self.chat(chat_id)
+        return read_variants(
+            written,
+            self.default_sampling if chat is None else chat.sampling,
+            None if chat is None else chat.system_prompt,
+            self.kept_settings(),
+        )
+
+    def comparison(self, chat_id: str, reply_ids: Sequence[int]) -> Comparison:
+        """Replies to one question beside each other, as far as they have come, in the order of their making.
+
+        Raises ComparisonRefused for fewer than two, and for messages that don't answer the same one.
+        """
+        return comparison_in(self.tree(chat_id), reply_ids)
 
     def _tell(self, chat_id: str) -> None:
         self._watchers.chat_changed(chat_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -15,36 +14,26 @@ from paged_chat.engine.request import SamplingParams
 
 from ..attachments import Attachment, with_attachments
 from ..chats import Chat, Message, MessageTree, Turn
-from ..comparison.comparison import Comparison
-from ..comparison.variant import Variant, WrittenVariant, check_variants, read_variants
+from ..comparison.variant import Variant, check_variants
 from ..engine_query import Query
 from ..errors import EmptyMessage, EngineUnavailable, ReplyRunning
-from ..store.chat_copies import whole
 from ..store.store import Store
-from ..token_view.reply_tokens import ReplyToken, ReplyTokens
 from ..transcript.miss_reason import MissReason
-from .background import Background, flat
-from .branching import (
-    new_branch,
-    params_of,
-    plan_branch,
-    read_tokens,
-    reply_in,
-    weigh_token,
-    weighed_token,
-)
+from .background import Background
+from .branching import new_branch, params_of, reply_in
 from .chat_events import AppEvent, ChatEvent, EngineStatus
 from .chat_library import DEFAULT_SAMPLING, ChatLibrary
-from .comparing import ComparisonPlan, check_all_fit, compared_replies, comparison_in, plan_comparison, under_variant
+from .comparing import check_all_fit, compared_replies, under_variant
 from .engine_host import EngineHost
 from .model_notice import ModelNotice, model_notice
-from .new_turn import find, find_whole, new_replies, parent_of_edit, path_to, question_of, request_params
+from .new_turn import find_whole, new_replies, parent_of_edit, path_to, question_of, request_params
 from .own_engine import open_own_engine
-from .prompts import check_fits, check_room, preview
+from .prompts import check_fits, check_room
 from .reply_desk import ReplyDesk
-from .send_plan import SendPlan
 from .served_engine import EngineServer, OpenEngine
 from .stores import Stores
+from .token_lookup import TokenLookup
+from .turn_plans import TurnPlans
 from .watch import Watcher
 from .watchers import Watchers
 
@@ -84,19 +73,20 @@ class ChatService(ChatLibrary):
         default_sampling: what a new chat gets unless it is told otherwise.
         server: another process whose engine is used, until a model is chosen here.
         """
-        stores = Stores(store)
-        watchers = Watchers(stores, lambda: self._desk.replies())
-        super().__init__(stores, watchers, default_sampling)
         try:
             store.stop_orphaned_drafts()
         except PagedChatError as error:  # a full disk, for instance: chats can be read all the same
             logger.warning("drafts of earlier processes couldn't be marked as stopped: %s", error)
+        stores = Stores(store)
+        watchers = Watchers(stores, lambda: self._desk.replies())
         self._host = EngineHost(
             open_engine or open_own_engine, config or EngineConfig(), watchers.engine_changed, server
         )
-        self._desk = ReplyDesk(self._host, stores.of, watchers.reply_changed, self._tell)
+        desk = ReplyDesk(self._host, stores.of, watchers.reply_changed, self._tell)
+        super().__init__(stores, watchers, desk, default_sampling)
         self._planning = Background(num_threads=1)
-        self._sending = threading.Lock()  # from the look at a chat's leaf to the draft below it
+        self._plans = TurnPlans(self._chats, self._host, self._planning)
+        self._tokens = TokenLookup(self._chats, stores, self._host, self._planning)
         self._is_closed = False
 
     def close(self) -> None:
@@ -117,61 +107,15 @@ class ChatService(ChatLibrary):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Chats, with what is being written in them
+    @property
+    def plans(self) -> TurnPlans:
+        """What `send`, `edit` and the other ways to begin a turn would cost."""
+        return self._plans
 
-    def tree(self, chat_id: str) -> MessageTree:
-        """The chat's messages; those that are being written with their text as far as it has come."""
-        # In this order: a reply that ends in between is in the first, or finished in the second.
-        unsaved = {reply.message_id: reply.message() for reply in self._desk.replies(chat_id)}
-        tree = self._stores.of(chat_id).tree(chat_id)
-        if not unsaved:
-            return tree
-        return MessageTree(
-            unsaved.get(message.id, message) if message.status == "draft" else message for message in tree
-        )
-
-    def message(self, chat_id: str, message_id: int) -> Message:
-        return find(self.tree(chat_id), message_id)
-
-    def delete_chat(self, chat_id: str) -> None:
-        """Stops its replies; `restore_chat` brings it back, until the program ends."""
-        with self._sending:
-            super().delete_chat(chat_id)
-            self._desk.stop(chat_id)
-
-    def delete_message(self, chat_id: str, message_id: int) -> Chat:
-        """Deletes a message and all that follows from it, and stops what is written there.
-
-        `restore_message` brings it back, until the program ends.
-        """
-        with self._sending:
-            branch = self._stores.of(chat_id).tree(chat_id).branch(message_id)
-            chat = super().delete_message(chat_id, message_id)
-            self._desk.stop(chat_id, branch)
-            return chat
-
-    def fork(self, chat_id: str, message_id: int) -> Chat:
-        """A new chat that begins with the path up to this message; that of a temporary chat is temporary.
-
-        Raises ReplyRunning for a reply that still grows.
-        """
-        find_whole(self.tree(chat_id), message_id)
-        return super().fork(chat_id, message_id)
-
-    def keep_chat(self, chat_id: str) -> Chat:
-        """Stores a temporary chat, all its branches too: gives the stored one, which takes its place under another id.
-
-        Raises ReplyRunning while a reply of it is being written. One that is stored already stays as it is.
-        """
-        with self._sending:
-            chat = self.chat(chat_id)
-            if not chat.is_temporary:
-                return chat
-            if self._desk.running(chat_id):
-                raise ReplyRunning("a reply is being written in this chat: wait for its end, or stop it, then keep it")
-            [kept] = self.import_chats([whole(chat, self.tree(chat_id))], user=chat.user)
-            super().delete_chat(chat_id)
-            return kept
+    @property
+    def tokens(self) -> TokenLookup:
+        """Texts and replies token by token."""
+        return self._tokens
 
     # Replies
 
@@ -196,7 +140,7 @@ class ChatService(ChatLibrary):
         (the parent is still being written), InvalidParameter.
         """
         with self._sending:
-            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            chat, tree = self._chats.read(chat_id)
             if parent_id is None:
                 parent_id = chat.active_leaf_id
             return self._ask(chat, tree, parent_id, with_attachments(text, attachments), n, sampling)
@@ -213,7 +157,7 @@ class ChatService(ChatLibrary):
     ) -> Turn:
         """Sends another text in the place of a person's message, as its sibling. Raises as `send` does."""
         with self._sending:
-            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            chat, tree = self._chats.read(chat_id)
             parent_id = parent_of_edit(tree, message_id)
             return self._ask(chat, tree, parent_id, with_attachments(text, attachments), n, sampling)
 
@@ -232,7 +176,7 @@ class ChatService(ChatLibrary):
         same one. Raises as `send` does, and ComparisonRefused with each variant that can't be used, and why.
         """
         with self._sending:
-            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            chat, tree = self._chats.read(chat_id)
             parent_id = chat.active_leaf_id if parent_id is None else parent_id
             text = self._checked_text(tree, parent_id, with_attachments(text, attachments))
             check_variants(variants)
@@ -244,26 +188,6 @@ class ChatService(ChatLibrary):
             self._desk.compare(chat, [*tree.path(parent_id), turn.user_message], turn.replies)
             return turn
 
-    def variants(self, chat_id: str | None, written: Sequence[WrittenVariant]) -> list[Variant]:
-        """What a person wrote as variants of a chat's settings; None is a chat that isn't begun.
-
-        Raises ComparisonRefused with each one that can't be used, and why.
-        """
-        chat = None if chat_id is None else self.chat(chat_id)
-        return read_variants(
-            written,
-            self.default_sampling if chat is None else chat.sampling,
-            None if chat is None else chat.system_prompt,
-            self.kept_settings(),
-        )
-
-    def comparison(self, chat_id: str, reply_ids: Sequence[int]) -> Comparison:
-        """Replies to one question beside each other, as far as they have come, in the order of their making.
-
-        Raises ComparisonRefused for fewer than two, and for messages that don't answer the same one.
-        """
-        return comparison_in(self.tree(chat_id), reply_ids)
-
     def retry(
         self, chat_id: str, message_id: int, *, n: int | None = None, sampling: SamplingParams | None = None
     ) -> Turn:
@@ -272,7 +196,7 @@ class ChatService(ChatLibrary):
         n: 1 if it is None. Raises as `send` does; a reply that still grows goes on beside the new one.
         """
         with self._sending:
-            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            chat, tree = self._chats.read(chat_id)
             return self._begin(
                 chat, tree, question_of(tree, message_id), None, 1 if n is None else n, sampling or chat.sampling
             )
@@ -284,7 +208,7 @@ class ChatService(ChatLibrary):
         """
         with self._sending:
             self._check_usable()
-            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            chat, tree = self._chats.read(chat_id)
             path = path_to(tree, message_id)
             own_chat = under_variant(chat, path[-1])
             params = replace(path[-1].sampling or chat.sampling, n=1)
@@ -297,7 +221,7 @@ class ChatService(ChatLibrary):
     def branch_at_token(self, chat_id: str, message_id: int, token_index: int, token_id: int) -> Message:
         """A sibling of a reply: the same up to a token, another one in its place, and from there on new ones.
 
-        token_index: from 0, in the reply's tokens as `token_alternatives` gives them. token_id: one of its
+        token_index: from 0, in the reply's tokens as `tokens.of_reply` gives them. token_id: one of its
             alternatives, or any other of the model's; the written one goes on anew behind it.
         Raises, with nothing stored: CannotBranch, EngineUnavailable also while the model is loading, ReplyRunning,
         PromptTooLong.
@@ -306,7 +230,7 @@ class ChatService(ChatLibrary):
             self._check_usable()
             if not self._host.loaded.done():
                 raise EngineUnavailable("the model is still loading: branch when it is ready")
-            chat, tree = self.chat(chat_id), self.tree(chat_id)
+            chat, tree = self._chats.read(chat_id)
             reply, store = reply_in(tree, message_id), self._stores.of(chat_id)
             chat = under_variant(chat, reply)
             new = new_branch(
@@ -358,106 +282,6 @@ class ChatService(ChatLibrary):
     def watch_app(self) -> Watcher[AppEvent]:
         """Follows the list of chats and the engine: first how the engine stands, then what happens."""
         return self._watchers.watch_app(lambda: self._host.status)
-
-    # What sending would cost
-
-    def plan(
-        self, chat_id: str, text: str, *, parent_id: int | None = None, attachments: Sequence[Attachment] = ()
-    ) -> Future[SendPlan]:
-        """What `send` would reuse, compute and leave out, now. The future waits for the model to load.
-
-        The future raises what `send` would raise; cancel it when the text has changed.
-        """
-        chat, tree = self.chat(chat_id), self.tree(chat_id)
-        leaf_id = chat.active_leaf_id if parent_id is None else parent_id
-        return self._plan(chat, path_to(tree, leaf_id), with_attachments(text, attachments))
-
-    def plan_comparison(
-        self,
-        chat_id: str,
-        text: str,
-        variants: Sequence[Variant],
-        *,
-        parent_id: int | None = None,
-        attachments: Sequence[Attachment] = (),
-    ) -> Future[ComparisonPlan]:
-        """What `compare` would reuse and compute; variants of one system prompt have one prompt."""
-        check_variants(variants)
-        chat, tree = self.chat(chat_id), self.tree(chat_id)
-        path = path_to(tree, chat.active_leaf_id if parent_id is None else parent_id)
-        whole = with_attachments(text, attachments)
-        self._check_usable()
-        return self._planning.after(
-            self._host.loaded, lambda loaded: plan_comparison(loaded, chat, path, whole, variants)
-        )
-
-    def plan_edit(
-        self, chat_id: str, message_id: int, text: str, *, attachments: Sequence[Attachment] = ()
-    ) -> Future[SendPlan]:
-        """What `edit` would reuse, compute and leave out."""
-        chat, tree = self.chat(chat_id), self.tree(chat_id)
-        return self._plan(chat, tree.path(parent_of_edit(tree, message_id)), with_attachments(text, attachments))
-
-    def plan_retry(self, chat_id: str, message_id: int) -> Future[SendPlan]:
-        """What `retry` would reuse, compute and leave out."""
-        chat, tree = self.chat(chat_id), self.tree(chat_id)
-        return self._plan(chat, tree.path(question_of(tree, message_id)), None)
-
-    def plan_continue(self, chat_id: str, message_id: int) -> Future[SendPlan]:
-        """What `continue_reply` would reuse, compute and leave out."""
-        chat, tree = self.chat(chat_id), self.tree(chat_id)
-        path = path_to(tree, message_id)
-        if path[-1].role != "assistant":
-            raise InvalidParameter("only a reply can be continued: send a message to get one")
-        return self._plan(under_variant(chat, path[-1]), path, None, continue_reply=True)
-
-    def plan_fork(self, chat_id: str, message_id: int) -> Future[SendPlan]:
-        """What the first turn of a `fork` would reuse and compute, beside what the person will write.
-
-        Behind a message of a person that is a reply to it; behind a reply, a message of which nothing is written yet.
-        """
-        chat, tree = self.chat(chat_id), self.tree(chat_id)
-        message = find_whole(tree, message_id)
-        return self._plan(chat, tree.path(message_id), "" if message.role == "assistant" else None)
-
-    def plan_branch(self, chat_id: str, message_id: int, token_index: int) -> Future[SendPlan]:
-        """What `branch_at_token` would reuse and compute, whichever token is taken. Raises as it does."""
-        chat, tree = self.chat(chat_id), self.tree(chat_id)
-        reply = reply_in(tree, message_id)
-        own_chat = under_variant(chat, reply)
-        self._check_usable()
-        return self._planning.after(
-            self._host.loaded, lambda loaded: plan_branch(loaded, own_chat, tree, reply, token_index)
-        )
-
-    def token_alternatives(self, chat_id: str, message_id: int) -> Future[ReplyTokens]:
-        """A reply's tokens, how likely each was, and what else could have stood there, as far as that was kept.
-
-        It is kept for replies drawn with `sampling.logprobs`; `alternatives_at` works it out for one token. Raises
-        CannotBranch for what a person wrote, ReplyRunning for a reply that still grows.
-        """
-        reply = reply_in(self.tree(chat_id), message_id)
-        logprobs = self._stores.of(chat_id).token_logprobs(message_id)
-        self._check_usable()
-        return self._planning.after(self._host.loaded, lambda loaded: read_tokens(loaded, reply, logprobs))
-
-    def alternatives_at(self, chat_id: str, message_id: int, token_index: int) -> Future[ReplyToken]:
-        """What else could have stood in one place of a reply, by the model that is loaded; worked out, and not kept.
-
-        It costs what `plan_branch` says of the place. Raises as `token_alternatives` does.
-        """
-        chat, tree = self.chat(chat_id), self.tree(chat_id)
-        reply = reply_in(tree, message_id)
-        self._check_usable()
-        loaded = self._host.loaded
-        asked = self._planning.after(loaded, lambda engine: weigh_token(engine, chat, tree, reply, token_index))
-        return self._planning.after(
-            flat(asked), lambda weighed: weighed_token(loaded.result(), reply, token_index, weighed)
-        )
-
-    def count_tokens(self, text: str) -> Future[int]:
-        """How many tokens a text has, an attachment's for instance."""
-        return self._planning.after(self._host.loaded, lambda loaded: len(loaded.engine.encode(text)))
 
     # The engine
 
@@ -549,13 +373,3 @@ class ChatService(ChatLibrary):
         if self._is_closed:
             raise EngineUnavailable("the chat service is closed: start the program again")
         self._host.check_usable()
-
-    def _plan(
-        self, chat: Chat, path: Sequence[Message], text: str | None, *, continue_reply: bool = False
-    ) -> Future[SendPlan]:
-        self._check_usable()
-        most = chat.sampling.max_tokens
-        return self._planning.after(
-            self._host.loaded,
-            lambda loaded: preview(loaded, chat, path, text, most, continue_reply=continue_reply),
-        )

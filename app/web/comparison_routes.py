@@ -85,7 +85,7 @@ async def plan_comparison(question: ComparedQuestion, chat: OwnChat, service: Se
     try:
         variants = await asyncio.to_thread(service.variants, chat.id, question.written)
         planned = await asyncio.to_thread(
-            service.plan_comparison,
+            service.plans.compare,
             chat.id,
             question.text,
             variants,

@@ -179,25 +179,25 @@ async def _answer(find_plan: Callable[[], Future[SendPlan]]) -> Answer:
 
 def _plan(question: Question, chat: Chat, service: ChatService) -> Future[SendPlan]:
     if question.message_id is not None:
-        return service.plan_edit(chat.id, question.message_id, question.text, attachments=question.attached)
-    return service.plan(chat.id, question.text, parent_id=question.parent_id, attachments=question.attached)
+        return service.plans.edit(chat.id, question.message_id, question.text, attachments=question.attached)
+    return service.plans.send(chat.id, question.text, parent_id=question.parent_id, attachments=question.attached)
 
 
 def _plan_for_message(message_id: int, of: PlannedAction, chat: Chat, service: ChatService) -> Future[SendPlan]:
     match of:
         case "edit":
-            return service.plan_edit(chat.id, message_id, service.message(chat.id, message_id).text)
+            return service.plans.edit(chat.id, message_id, service.message(chat.id, message_id).text)
         case "fork":
-            return service.plan_fork(chat.id, message_id)
+            return service.plans.fork(chat.id, message_id)
         case "continue":
-            return service.plan_continue(chat.id, message_id)
+            return service.plans.continue_reply(chat.id, message_id)
         case "retry":
-            return service.plan_retry(chat.id, message_id)
+            return service.plans.retry(chat.id, message_id)
 
 
 @router.post("/tokens")
 async def count_tokens(plain: PlainText, service: ServiceOf, user: User) -> Answer:
-    return {"num_tokens": await asyncio.wrap_future(service.count_tokens(plain.text))}
+    return {"num_tokens": await asyncio.wrap_future(service.tokens.count(plain.text))}
 
 
 @router.post("/attachments")
@@ -208,7 +208,7 @@ async def read_attachment(
     attachment = attachment_from_bytes(name, await _body(request, MAX_ATTACHMENT_BYTES))
     num_tokens = None
     if service.engine_status.phase == "ready":
-        num_tokens = await asyncio.wrap_future(service.count_tokens(attachment.text))
+        num_tokens = await asyncio.wrap_future(service.tokens.count(attachment.text))
     return {"name": attachment.name, "text": attachment.text, "num_tokens": num_tokens}
 
 

@@ -30,7 +30,7 @@ class Branch(Place):
 
 @router.get("/tokens")
 async def tokens(message_id: int, chat: OwnChat, service: ServiceOf) -> Answer:
-    reply = await asyncio.wrap_future(await asyncio.to_thread(service.token_alternatives, chat.id, message_id))
+    reply = await asyncio.wrap_future(await asyncio.to_thread(service.tokens.of_reply, chat.id, message_id))
     return asdict(reply_tokens_view(reply))
 
 
@@ -43,7 +43,7 @@ async def token(
     service: ServiceOf,
 ) -> Answer:
     """A token whose alternatives weren't kept, with those that are worked out now."""
-    weighed = await asyncio.to_thread(service.alternatives_at, chat.id, message_id, token_index)
+    weighed = await asyncio.to_thread(service.tokens.alternatives_at, chat.id, message_id, token_index)
     return asdict(token_view(await asyncio.wrap_future(weighed), num_tokens))
 
 
@@ -51,7 +51,7 @@ async def token(
 async def plan_branch(message_id: int, place: Place, chat: OwnChat, service: ServiceOf) -> Answer:
     """That it would be refused is an answer here, no error: nobody has branched yet."""
     try:
-        planned = await asyncio.to_thread(service.plan_branch, chat.id, message_id, place.token_index)
+        planned = await asyncio.to_thread(service.plans.branch_at_token, chat.id, message_id, place.token_index)
         plan = await asyncio.wrap_future(planned)
     except PagedChatError as error:
         return {"refusal": str(error)}

@@ -40,9 +40,9 @@ class MessageActions(TokenActions):
         if message is None:
             return
         plans: dict[str, Callable[[str, int], Future[SendPlan]]]
-        plans = {"retry": service.plan_retry, "fork": service.plan_fork}
+        plans = {"retry": service.plans.retry, "fork": service.plans.fork}
         if message.status == "stopped" or message.finish_reason == "length":
-            plans = {"continue": service.plan_continue, **plans}
+            plans = {"continue": service.plans.continue_reply, **plans}
         words = []
         for action, plan in plans.items():
             # A reply that is being written can't be forked yet, and a message without reply has none to continue.

@@ -169,15 +169,15 @@ class PromptActions(ServiceScreen):
                 meter.show(left=", ".join(left), window=await self._count_tokens(whole))
                 return
             if self.variants:
-                asked = self.service.plan_comparison(self.chat.id, whole, self.variants, attachments=attachments)
+                asked = self.service.plans.compare(self.chat.id, whole, self.variants, attachments=attachments)
                 prompts = await asyncio.wrap_future(asked)
                 meter.show(left=", ".join([*left, str(prompts)]))
                 return
             planned: Future[SendPlan]
             if self.edited_id is not None:
-                planned = self.service.plan_edit(self.chat.id, self.edited_id, whole, attachments=attachments)
+                planned = self.service.plans.edit(self.chat.id, self.edited_id, whole, attachments=attachments)
             else:
-                planned = self.service.plan(self.chat.id, whole, attachments=attachments)
+                planned = self.service.plans.send(self.chat.id, whole, attachments=attachments)
             plan = await asyncio.wrap_future(planned)
             meter.show(left=", ".join([*left, str(plan)]), plan=plan)
         except PagedChatError as error:
@@ -185,7 +185,7 @@ class PromptActions(ServiceScreen):
             meter.show(left=str(error))
 
     async def _count_tokens(self, text: str) -> int:
-        return await asyncio.wrap_future(self.open_service.count_tokens(text))
+        return await asyncio.wrap_future(self.open_service.tokens.count(text))
 
 
 class NotOpenYet(PagedChatError):

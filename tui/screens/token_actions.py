@@ -20,7 +20,7 @@ class TokenActions(ServiceScreen):
         if message is None:
             raise NothingToDo("there is no reply yet whose tokens could be shown")
         service = self.open_service
-        reply = await asyncio.wrap_future(service.token_alternatives(message.chat_id, message.id))
+        reply = await asyncio.wrap_future(service.tokens.of_reply(message.chat_id, message.id))
         branch = await self.app.push_screen_wait(TokensScreen(service, message.chat_id, reply))
         if branch is not None:
             await self.write(service.branch_at_token, message.chat_id, message.id, branch.token_index, branch.token_id)

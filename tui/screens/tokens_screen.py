@@ -135,7 +135,7 @@ class TokensScreen(ModalScreen[BranchChoice | None]):
     @with_notices
     async def _weigh(self, index: int) -> None:
         """Works out what wasn't kept, and goes to the list of it."""
-        weighed = self._service.alternatives_at(self._chat_id, self._reply.message_id, index)
+        weighed = self._service.tokens.alternatives_at(self._chat_id, self._reply.message_id, index)
         text = self.query_one(TokenText)
         text.replace(await asyncio.wrap_future(weighed))
         if text.cursor == index:
@@ -150,7 +150,9 @@ class TokensScreen(ModalScreen[BranchChoice | None]):
             return
         await asyncio.sleep(PLAN_PAUSE_S)
         try:
-            plan = await asyncio.wrap_future(self._service.plan_branch(self._chat_id, self._reply.message_id, index))
+            plan = await asyncio.wrap_future(
+                self._service.plans.branch_at_token(self._chat_id, self._reply.message_id, index)
+            )
             self._plans[index] = str(plan)
         except PagedChatError as error:
             self._plans[index] = str(error)

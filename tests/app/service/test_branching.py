@@ -34,7 +34,7 @@ def chat(service):
 
 
 def tokens_of(service, reply):
-    return service.token_alternatives(reply.chat_id, reply.id).result(PATIENCE_S)
+    return service.tokens.of_reply(reply.chat_id, reply.id).result(PATIENCE_S)
 
 
 def shown(token):
@@ -123,7 +123,7 @@ def test_what_was_not_kept_is_worked_out_for_one_token_and_leaves_no_trace(desk,
     [reply] = desk.ask(chat, "Pet?", "a cat")
     before = service.tree(chat.id)[reply.id], service.version(chat.id)
     desk.fake.enqueue("c")
-    token = service.alternatives_at(chat.id, reply.id, 2).result(PATIENCE_S)
+    token = service.tokens.alternatives_at(chat.id, reply.id, 2).result(PATIENCE_S)
     assert (token.index, token.piece.text, token.probability) == (2, "c", 0.5)
     assert shown(token) == [("c", 0.5, True), ("b", 0.25, False), ("r", 0.125, False)]
     token_ids, params, _ = desk.fake.models[-1].submitted[-1]
@@ -132,7 +132,7 @@ def test_what_was_not_kept_is_worked_out_for_one_token_and_leaves_no_trace(desk,
     assert desk.store.token_logprobs(reply.id) == ()
     assert service.running(chat.id) == ()
     with pytest.raises(CannotBranch, match="no token 9"):
-        service.alternatives_at(chat.id, reply.id, 8).result(PATIENCE_S)
+        service.tokens.alternatives_at(chat.id, reply.id, 8).result(PATIENCE_S)
 
 
 # Branching
@@ -142,7 +142,7 @@ def test_a_branch_is_a_sibling_that_reuses_all_before_the_new_token(desk, servic
     [reply] = desk.ask(chat, "Pet?", "a cat, and a long tail of more words")
     prompt = reply.cost.num_cached_tokens + reply.cost.num_computed_tokens
     [b] = spelled("b")
-    plan = service.plan_branch(chat.id, reply.id, 2).result(PATIENCE_S)
+    plan = service.plans.branch_at_token(chat.id, reply.id, 2).result(PATIENCE_S)
     assert (plan.num_prompt_tokens, plan.num_reused_tokens, plan.num_computed_tokens) == (prompt + 3, prompt + 2, 1)
     other = branch(desk, reply, 2, b, "ird")
     assert (other.parent_id, other.text, other.status, other.finish_reason) == (
@@ -240,9 +240,9 @@ def test_what_cannot_be_is_refused_with_nothing_stored(desk, service, chat):
     with pytest.raises(CannotBranch, match="there is no token -1"):
         service.branch_at_token(chat.id, reply.id, 2, -1)
     with pytest.raises(CannotBranch, match="only a reply"):
-        service.token_alternatives(chat.id, reply.parent_id)
+        service.tokens.of_reply(chat.id, reply.parent_id)
     with pytest.raises(CannotBranch, match="no token 7"):
-        service.plan_branch(chat.id, reply.id, 6).result(PATIENCE_S)
+        service.plans.branch_at_token(chat.id, reply.id, 6).result(PATIENCE_S)
     desk.fake.hold()
     [draft] = service.send(chat.id, "More").replies
     with pytest.raises(ReplyRunning):

@@ -181,7 +181,7 @@ def test_a_message_longer_than_the_window_is_refused_and_nothing_is_stored(small
     with pytest.raises(PromptTooLong, match="this message has 200 tokens, and the model's window holds 128"):
         small.service.send(chat.id, "x" * 200)
     with pytest.raises(PromptTooLong):
-        small.service.plan(chat.id, "x" * 200).result(PATIENCE_S)
+        small.service.plans.send(chat.id, "x" * 200).result(PATIENCE_S)
     assert (len(small.service.tree(chat.id)), small.service.chat(chat.id).title) == (0, "New chat")
 
 
@@ -189,7 +189,7 @@ def test_c5_a_long_chat_leaves_out_old_turns_and_says_which_before_it_is_sent(sm
     chat = small.service.create_chat(system_prompt="Be brief")
     replies = [small.ask(chat, f"Question {number}", f"Answer {number}")[0] for number in range(3)]
     assert [reply.status for reply in replies] == ["done"] * 3
-    plan = small.service.plan(chat.id, "Question 3").result(PATIENCE_S)
+    plan = small.service.plans.send(chat.id, "Question 3").result(PATIENCE_S)
     assert plan.num_left_out_turns > 0
     path = [message.id for message in small.service.tree(chat.id).path(replies[-1].id)]
     assert list(plan.left_out_ids) == path[: len(plan.left_out_ids)]
@@ -655,7 +655,7 @@ def test_the_list_is_told_of_chats_that_another_process_makes(desk, service):
 def test_a_plan_says_what_sending_would_reuse_and_compute(desk, service):
     chat = service.create_chat()
     desk.ask(chat, "Tell me about Lisbon", "It lies on seven hills")
-    plan = service.plan(chat.id, "And Porto?").result(PATIENCE_S)
+    plan = service.plans.send(chat.id, "And Porto?").result(PATIENCE_S)
     [reply] = desk.ask(chat, "And Porto?", "On two")
     assert (plan.num_reused_tokens, plan.num_computed_tokens) == (
         reply.cost.num_cached_tokens,
@@ -669,13 +669,13 @@ def test_a_plan_says_what_sending_would_reuse_and_compute(desk, service):
 def test_a_plan_below_a_message_that_is_gone_says_so(desk, service):
     chat = service.create_chat()
     with pytest.raises(MessageNotFound):
-        service.plan(chat.id, "More", parent_id=999)
+        service.plans.send(chat.id, "More", parent_id=999)
 
 
 def test_planning_stores_nothing_and_changes_nothing_in_the_pool(desk, service):
     chat = service.create_chat()
     before = service.ask_engine(lambda engine: engine.snapshot()).result(PATIENCE_S)
-    service.plan(chat.id, "A question", attachments=[Attachment("a.txt", "text")]).result(PATIENCE_S)
+    service.plans.send(chat.id, "A question", attachments=[Attachment("a.txt", "text")]).result(PATIENCE_S)
     assert service.ask_engine(lambda engine: engine.snapshot()).result(PATIENCE_S) == before
     assert (len(service.tree(chat.id)), service.version(chat.id)) == (0, chat.version)
 
@@ -683,12 +683,12 @@ def test_planning_stores_nothing_and_changes_nothing_in_the_pool(desk, service):
 def test_edits_and_retries_are_planned_too(desk, service):
     chat = service.create_chat()
     [reply] = desk.ask(chat, "Tell me about Lisbon", "It lies on seven hills")
-    retried = service.plan_retry(chat.id, reply.id).result(PATIENCE_S)
+    retried = service.plans.retry(chat.id, reply.id).result(PATIENCE_S)
     assert retried.num_computed_tokens == 1
-    edited = service.plan_edit(chat.id, reply.parent_id, "Tell me about Porto").result(PATIENCE_S)
+    edited = service.plans.edit(chat.id, reply.parent_id, "Tell me about Porto").result(PATIENCE_S)
     assert edited.num_reused_tokens == 1 + len("user:Tell me about ")
     with pytest.raises(InvalidParameter):
-        service.plan_edit(chat.id, reply.id, "x")
+        service.plans.edit(chat.id, reply.id, "x")
 
 
 def test_forks_and_continuing_are_planned_too(desk, service):
@@ -696,36 +696,36 @@ def test_forks_and_continuing_are_planned_too(desk, service):
     [reply] = desk.ask(chat, "Tell me about Lisbon", "It lies on seven hills")
     assert reply.finish_reason == "length"
     num_prompt = len(desk.fake.models[0].submitted[0][0])
-    continued = service.plan_continue(chat.id, reply.id).result(PATIENCE_S)
+    continued = service.plans.continue_reply(chat.id, reply.id).result(PATIENCE_S)
     # The prompt and the reply but for its last token, which nobody has read yet.
     assert (continued.num_prompt_tokens, continued.num_reused_tokens) == (num_prompt + 8, num_prompt + 7)
     with pytest.raises(InvalidParameter, match="only a reply can be continued"):
-        service.plan_continue(chat.id, reply.parent_id)
-    forked = service.plan_fork(chat.id, reply.id).result(PATIENCE_S)
+        service.plans.continue_reply(chat.id, reply.parent_id)
+    forked = service.plans.fork(chat.id, reply.id).result(PATIENCE_S)
     assert forked.num_reused_tokens == num_prompt + 7
     assert forked.num_computed_tokens == 1 + len("</s>user:</s>assistant:") - 2 * 3
-    at_question = service.plan_fork(chat.id, reply.parent_id).result(PATIENCE_S)
+    at_question = service.plans.fork(chat.id, reply.parent_id).result(PATIENCE_S)
     assert at_question.num_computed_tokens == 1
     # What was planned is what a fork finds.
     fork = service.fork(chat.id, reply.id)
-    [planned] = [service.plan(fork.id, "And Porto?").result(PATIENCE_S)]
+    [planned] = [service.plans.send(fork.id, "And Porto?").result(PATIENCE_S)]
     assert planned.num_reused_tokens == forked.num_reused_tokens
 
 
 def test_the_time_to_the_first_token_is_planned_once_enough_was_measured(desk, service):
     chat = service.create_chat()
     text = "Tell me about Lisbon"
-    assert service.plan(chat.id, text).result(PATIENCE_S).expected_ttft is None
+    assert service.plans.send(chat.id, text).result(PATIENCE_S).expected_ttft is None
     speed = service.ask_engine(lambda engine: engine._core._speed).result(PATIENCE_S)
     for num_tokens in (20, 40, 80):
         speed.add(Work(1, num_tokens, num_attended(0, num_tokens)), 0.3 + 0.005 * num_tokens, is_done=True)
-    plan = service.plan(chat.id, text).result(PATIENCE_S)
+    plan = service.plans.send(chat.id, text).result(PATIENCE_S)
     assert plan.expected_ttft.seconds == pytest.approx(0.3 + 0.005 * plan.num_computed_tokens)
     assert str(plan) == f"reuses 0 blocks, computes {plan.num_computed_tokens} tokens, first token in ~0.5 s"
 
 
 def test_tokens_are_counted(service):
-    assert service.count_tokens("Lisbon").result(PATIENCE_S) == 6
+    assert service.tokens.count("Lisbon").result(PATIENCE_S) == 6
 
 
 def test_the_reply_itself_says_what_it_reuses(desk, service):
@@ -857,7 +857,7 @@ def test_nothing_waits_for_an_engine_that_is_busy_with_a_long_prompt(desk, servi
     until(lambda: len(desk.fake.models[0].submitted) >= 1)
     start = time.monotonic()
     service.send(other.id, "Another question")
-    service.plan(other.id, "x", parent_id=reply.id)
+    service.plans.send(other.id, "x", parent_id=reply.id)
     service.tree(chat.id), service.chats(), service.running(chat.id), service.search("long")
     service.stop(chat.id)
     service.ask_engine(lambda engine: engine.snapshot())

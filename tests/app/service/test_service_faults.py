@@ -57,7 +57,7 @@ def test_what_is_sent_while_the_model_loads_is_stored_and_answered_afterwards(de
     chat = service.create_chat()
     desk.fake.enqueue("At last")
     service.send(chat.id, "Are you there?")
-    plan = service.plan(chat.id, "More?")
+    plan = service.plans.send(chat.id, "More?")
     snapshot = service.ask_engine(lambda engine: engine.snapshot())
     assert (service.engine_status.phase, service.engine_status.model) == ("loading", "slow-7b")
     assert (service.engine_status.progress.done, service.engine_status.progress.total) == (1, 4)
@@ -85,7 +85,7 @@ def test_a_failed_load_leaves_chats_to_be_read_and_refuses_to_send_with_the_reas
         lambda: service.edit(chat.id, reply.parent_id, "Porto"),
         lambda: service.retry(chat.id, reply.id),
         lambda: service.continue_reply(chat.id, reply.id),
-        lambda: service.plan(chat.id, "More"),
+        lambda: service.plans.send(chat.id, "More"),
         lambda: service.ask_engine(lambda engine: engine.snapshot()),
     ):
         with pytest.raises(EngineUnavailable, match="there is no model 'x'"):
@@ -125,7 +125,7 @@ def test_choosing_another_model_ends_the_loading_of_the_one_before(desk, service
     desk.fake.may_load.clear()
     service.switch_model("huge-70b")
     until(lambda: service.engine_status.progress is not None)
-    waiting = service.count_tokens("Lisbon")
+    waiting = service.tokens.count("Lisbon")
     service.switch_model("small-1b")
     with pytest.raises(EngineUnavailable, match="another model was chosen while huge-70b was loading"):
         waiting.result(PATIENCE_S)
@@ -167,7 +167,7 @@ def test_a_chat_whose_model_is_not_loaded_is_answered_by_the_other_and_says_so(d
     chat = service.create_chat(model="other-3b")
     notice = ModelNotice(named="other-3b", answering="fake-1b")
     assert service.model_notice(chat.id) == notice
-    assert service.plan(chat.id, "Hello?").result(PATIENCE_S).model_notice == notice
+    assert service.plans.send(chat.id, "Hello?").result(PATIENCE_S).model_notice == notice
     desk.fake.enqueue("Hi")
     service.send(chat.id, "Hello?")
     events = desk.finish(chat)
@@ -175,7 +175,7 @@ def test_a_chat_whose_model_is_not_loaded_is_answered_by_the_other_and_says_so(d
     service.switch_model(notice.named)
     assert service.model_notice(chat.id) is None
     [reply] = desk.ask(chat, "And now?", "Me")
-    assert (reply.model, service.plan(chat.id, "x").result(PATIENCE_S).model_notice) == ("other-3b", None)
+    assert (reply.model, service.plans.send(chat.id, "x").result(PATIENCE_S).model_notice) == ("other-3b", None)
     assert service.model_notice(service.create_chat().id) is None
 
 
@@ -358,7 +358,7 @@ def test_closing_waits_neither_for_a_model_that_loads_nor_for_a_step_that_takes_
         service.switch_model("slow-7b")
         chat = service.create_chat()
         [draft] = service.send(chat.id, "Go").replies
-        waiting = service.plan(chat.id, "More")
+        waiting = service.plans.send(chat.id, "More")
     else:
         desk.fake.enqueue("A reply that is cut")
         desk.fake.hold()

@@ -59,7 +59,7 @@ DEEDS = (
     lambda service, chat_id, message_id, chance: service.stop(chat_id, message_id),
     lambda service, chat_id, message_id, chance: service.pick(chat_id, message_id),
     lambda service, chat_id, message_id, chance: service.fork(chat_id, message_id),
-    lambda service, chat_id, message_id, chance: service.plan(chat_id, "More"),
+    lambda service, chat_id, message_id, chance: service.plans.send(chat_id, "More"),
     watch_a_little,
     delete_and_restore,
 )
