@@ -9,8 +9,6 @@ from typing import Protocol
 from torch import Tensor
 
 from .batch import Batch, build_batch
-from .beam_group import BeamGroup
-from .block_use import BlockCount
 from .cache.block import Root
 from .cache.block_detail import BlockDetail, block_detail
 from .cache.block_manager import BlockManager
@@ -19,11 +17,9 @@ from .errors import InvalidParameter
 from .events import EventKind, EventLog
 from .metrics import PoolSnapshot, TimeEstimate
 from .prefill_speed import PrefillSpeed, Work, num_attended
-from .reply import Reply
 from .request import BeamPreview, FinishReason, SamplingParams, TokenDelta, TokenLogprobs
 from .request_check import ModelLimits, check_params, check_prompt
-from .request_times import RequestTimes
-from .running_request import RunningRequest
+from .request_table import RequestTable
 from .sampler import likely_tokens, sample
 from .scheduler import ScheduledStep, Scheduler
 from .sequence import Sequence, SequenceStatus
@@ -41,10 +37,7 @@ class Runner(Protocol):
 
 
 class EngineCore:
-    """Owns the blocks and every request; one thread calls it.
-
-    Always: a request is in `_requests` until all its samples have ended, and then nothing of it is left.
-    """
+    """Owns the blocks and every request; one thread calls it."""
 
     def __init__(
         self,
@@ -68,12 +61,12 @@ class EngineCore:
         self._limits = limits
         # The last token of a reply needs no block: nothing is computed after it.
         self._max_len = min(limits.max_model_len, manager.max_tokens + 1)
+        self._requests = RequestTable(self.scheduler, limits, tokenizer)
         self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
         self._block_bytes = block_bytes
-        self._tokenizer = tokenizer
+        self._has_tokenizer = tokenizer is not None
         self._check_every_step = check_every_step
-        self._requests: dict[str, RunningRequest] = {}
         self._ended: list[TokenDelta] = []  # ends that the next step reports
         self._num_requests = 0
         self._figures = StepFigures()
@@ -110,7 +103,7 @@ class EngineCore:
         num_prompt_tokens = len(prompt_token_ids)
         token_ids = [*prompt_token_ids, *reply_start]
         check_prompt(token_ids, self._limits, self.manager)
-        check_params(params, self._limits, self._max_num_seqs, has_tokenizer=self._tokenizer is not None)
+        check_params(params, self._limits, self._max_num_seqs, has_tokenizer=self._has_tokenizer)
         self._num_requests += 1
         request_id = f"r{self._num_requests}"
         sequence = Sequence(
@@ -122,23 +115,9 @@ class EngineCore:
             num_start_tokens=len(reply_start),
             max_len=self._max_len,
             seed=params.seed if params.seed is not None else int.from_bytes(os.urandom(7), "little"),
-            num_forks=params.num_sequences - 1,
             arrival=self._num_requests,
         )
-        blocks = BlockCount() if params.n > 1 else None
-        request = RunningRequest(request_id, params.n, submitted=time.perf_counter(), blocks=blocks)
-        self._requests[request_id] = request
-        reply = self._new_reply(request, sequence)
-        if params.is_beam_search and reply.end_at_start is None:
-            request.beams = BeamGroup(
-                sequence, self._limits.end_token_ids_for(params), self._tokenizer, request.submitted
-            )
-        else:
-            sequence.num_forks = params.n - 1
-            request.replies.append(reply)
-        self.scheduler.add(sequence)
-        if reply.end_at_start is not None:
-            self._ended += self._end_all(request, reply.end_at_start)
+        self._ended += self._requests.add(sequence)
         return request_id
 
     def step(self) -> list[TokenDelta]:
@@ -178,9 +157,9 @@ class EngineCore:
         if request is None:
             return False
         if sample is None:
-            ends = self._end_all(request, "abort")
-        elif len(request.replies) == request.num_samples and not request.replies[sample].has_ended:
-            ends = [self._end(request, request.replies[sample], request.replies[sample].end("abort"))]
+            ends = self._requests.end_all(request, "abort")
+        elif (reply := request.growing_reply(sample)) is not None:
+            ends = [self._requests.end(reply, "abort")]
         else:
             return False
         self._ended += ends if report else []
@@ -188,8 +167,7 @@ class EngineCore:
 
     def beam_previews(self) -> list[BeamPreview]:
         """Where each beam search that has begun stands."""
-        searches = [request.beams for request in self._requests.values() if request.beams is not None]
-        return [preview for beams in searches if (preview := beams.preview()) is not None]
+        return self._requests.beam_previews()
 
     def probe(self, prompt_token_ids: ListOf[int], *, salt: str = "", across_salts: bool = False) -> PrefixProbe:
         """What a request with this prompt would reuse now; changes nothing. See `BlockManager.probe`."""
@@ -252,14 +230,14 @@ class EngineCore:
         for sequence in self.scheduler.running:
             most = self.manager.blocks_for(len(sequence.token_ids))
             assert len(sequence.block_table) <= most, f"{sequence.request_id} holds blocks for tokens that it hasn't"
-        live = {sequence for request in self._requests.values() for sequence in request.sequences}
+        live = {sequence for request in self._requests for sequence in request.sequences}
         assert live == {*self.scheduler.running, *self.scheduler.waiting}, "the scheduler and the requests disagree"
 
     def _run(self, step: ScheduledStep, deltas: list[TokenDelta]) -> None:
         """Adds to `deltas` as it goes, so that a fault halfway loses no end that was reached before it."""
         now = time.perf_counter()
         for sequence in step.num_tokens:
-            self._times(sequence).mark_started(now)
+            self._requests.times_of(sequence).mark_started(now)
         work = _work_of(step)
         self._figures.drafted_tokens += step.num_drafted
         batch, samplers = build_batch(step.num_tokens, step.copies, self.manager.block_size, step.drafts)
@@ -278,7 +256,7 @@ class EngineCore:
                 if beams.is_ready:
                     searches.append(beams)
                 continue
-            family = [sequence, *self._fork(sequence)]
+            family = [sequence, *self._requests.fork(sequence)]
             sequences += family
             rows += [first_row] * len(family)
             draft_logits[sequence] = logits[first_row + 1 : row]
@@ -290,22 +268,8 @@ class EngineCore:
             self._verify(sequence, draft, draft_logits[sequence], deltas)
         for beams in searches:
             beams.advance(self.scheduler)
-            deltas += self._end_beams(beams) if beams.is_over else []
+            deltas += self._requests.end_search(beams) if beams.is_over else []
         self._speed.add(work, time.perf_counter() - now, is_done=bool(samplers))
-
-    def _end_beams(
-        self,
-        beams: BeamGroup,
-        reason: FinishReason | None = None,
-        error: str | None = None,
-        *,
-        keep_tail: bool = True,
-    ) -> list[TokenDelta]:
-        """Ends a search with the best that it has found."""
-        beams.end(self.scheduler, keep_tail=keep_tail)
-        deltas = beams.deltas(reason, error)
-        del self._requests[deltas[0].request_id]
-        return deltas
 
     def _verify(
         self,
@@ -338,59 +302,13 @@ class EngineCore:
         if drafter is not None and sum(step.num_tokens.values()) == num_decodes:
             drafter.learn(num_decodes + step.num_drafted, step.num_drafted, step_s)
 
-    def _fork(self, sequence: Sequence) -> list[Sequence]:
-        """The replies that part from a sequence whose prompt is computed now."""
-        children = [self.scheduler.fork(sequence, sequence.sample + i) for i in range(1, sequence.num_forks + 1)]
-        sequence.num_forks = 0
-        for child in children:
-            self._add_reply(self._requests[sequence.request_id], child).times.mark_started(time.perf_counter())
-        return children
-
-    def _add_reply(self, request: RunningRequest, sequence: Sequence) -> Reply:
-        reply = self._new_reply(request, sequence)
-        request.replies.append(reply)
-        return reply
-
-    def _new_reply(self, request: RunningRequest, sequence: Sequence) -> Reply:
-        end_token_ids = self._limits.end_token_ids_for(sequence.params)
-        return Reply(sequence, self._tokenizer, request.submitted, end_token_ids, request.blocks)
-
     def _append(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None) -> TokenDelta:
         sequence.token_ids.append(token_id)
-        reply = self._reply(sequence)
+        reply = self._requests.reply_of(sequence)
         delta = reply.push(token_id, logprobs)
         if delta.finish_reason is not None:
-            self._end(self._requests[sequence.request_id], reply, delta)
+            self._requests.take_out(reply)
         return delta
-
-    def _reply(self, sequence: Sequence) -> Reply:
-        return self._requests[sequence.request_id].replies[sequence.sample]
-
-    def _times(self, sequence: Sequence) -> RequestTimes:
-        beams = self._requests[sequence.request_id].beams
-        return self._reply(sequence).times if beams is None else beams.times
-
-    def _end(self, request: RunningRequest, reply: Reply, delta: TokenDelta, *, keep_tail: bool = True) -> TokenDelta:
-        self.scheduler.finish(reply.sequence, keep_tail=keep_tail)
-        request.num_finished += 1
-        if request.num_finished == request.num_samples:
-            del self._requests[request.request_id]
-        return delta
-
-    def _end_all(
-        self, request: RunningRequest, reason: FinishReason, error: str | None = None, *, keep_tail: bool = True
-    ) -> list[TokenDelta]:
-        """Ends what still grows; samples that never parted from their prompt end with it, each with a delta."""
-        if request.beams is not None:
-            return self._end_beams(request.beams, reason, error, keep_tail=keep_tail)
-        live = [reply for reply in request.replies if not reply.has_ended]
-        first = request.replies[0].sequence
-        live += [
-            self._add_reply(request, first.fork(sample_index, SequenceStatus.FINISHED))
-            for sample_index in range(1, first.num_forks + 1)
-        ]
-        first.num_forks = 0
-        return [self._end(request, reply, reply.end(reason, error), keep_tail=keep_tail) for reply in live]
 
     def _end_step(self, step: ScheduledStep, reason: FinishReason, error: str | None = None) -> list[TokenDelta]:
         """Ends the requests in a step that didn't come to its end; what their last blocks hold is unknown."""
@@ -398,7 +316,7 @@ class EngineCore:
         for request_id in {sequence.request_id: None for sequence in step.num_tokens}:
             request = self._requests.get(request_id)
             if request is not None:  # otherwise it ended in this very step, before the fault
-                deltas += self._end_all(request, reason, error, keep_tail=False)
+                deltas += self._requests.end_all(request, reason, error, keep_tail=False)
                 self.events.request_id = request_id
                 self.events.record(EventKind.FAILED)
         return deltas

@@ -26,3 +26,9 @@ class RunningRequest:
         if self.beams is not None:
             return self.beams.sequences
         return [reply.sequence for reply in self.replies if not reply.has_ended]
+
+    def growing_reply(self, sample: int) -> Reply | None:
+        """One reply that can end alone; None once it has ended, and before it has parted from the prompt."""
+        if len(self.replies) < self.num_samples or self.replies[sample].has_ended:
+            return None
+        return self.replies[sample]
