@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from paged_chat.engine import PoolSnapshot
 from paged_chat.engine.events import BlockEvent, EventKind
 
+from ..counted import counted
 from ..engine_query import engine_query
 
 if TYPE_CHECKING:
@@ -138,9 +139,9 @@ class PoolView:
         words = [] if self.saved_s is None else [seconds_words(self.saved_s)]
         saved = [f"saved {' and '.join([*words, bytes_words(self.saved_bytes)])}"]
         if self.num_blocks_alone != self.num_held:
-            saved.append(f"{self.num_held:,} blocks instead of {self.num_blocks_alone:,}")
+            saved.append(f"{counted(self.num_held, 'block')} instead of {self.num_blocks_alone:,}")
         if self.num_guessed:
-            saved.append(f"{self.num_guessed:,} tokens guessed")
+            saved.append(f"{counted(self.num_guessed, 'token')} guessed")
         return " · ".join(saved)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from paged_chat.engine.request import BeamPreview
 
+from ..counted import counted
+
 MOST_SHOWN = 160  # characters of the preview's end: that is where it grows
 
 
@@ -11,6 +13,5 @@ def search_words(preview: BeamPreview) -> str:
     """Such as "4 beams · 37 tokens · …in the morning, then the castle"."""
     text = preview.text[-MOST_SHOWN:]
     cut = "…" if len(text) < len(preview.text) else ""
-    num_tokens = len(preview.token_ids)
-    words = [f"{preview.num_beams:,} beams", f"{num_tokens:,} {'token' if num_tokens == 1 else 'tokens'}"]
+    words = [counted(preview.num_beams, "beam"), counted(len(preview.token_ids), "token")]
     return " · ".join([*words, cut + text] if text else words)

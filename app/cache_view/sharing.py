@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from paged_chat.engine.request import BlockUse
 
-from ..chats import ReplyCost
+from ..chats import Message
+from ..counted import counted
 from .block_strip import DEFAULT_BLOCK_SIZE
 
 
@@ -27,7 +28,8 @@ class Sharing:
 
     def __str__(self) -> str:
         """Such as "8 replies used 58 blocks instead of 416"."""
-        return f"{self.num_replies:,} {self.noun} used {self.num_blocks:,} blocks instead of {self.num_blocks_alone:,}"
+        used = counted(self.num_blocks, "block")
+        return f"{self.num_replies:,} {self.noun} used {used} instead of {self.num_blocks_alone:,}"
 
 
 def sharing_of_request(use: BlockUse | None, *, beam_width: int = 1) -> Sharing | None:
@@ -38,19 +40,31 @@ def sharing_of_request(use: BlockUse | None, *, beam_width: int = 1) -> Sharing 
     return Sharing(use.num_sequences, use.num_blocks, use.num_blocks_alone, noun)
 
 
-def sharing_of_replies(costs: Sequence[ReplyCost], block_size: int = DEFAULT_BLOCK_SIZE) -> Sharing | None:
-    """Of replies side by side, from what each took: the full blocks of their prompt are there once.
+def sharing_of_replies(replies: Sequence[Message], block_size: int = DEFAULT_BLOCK_SIZE) -> Sharing | None:
+    """Of replies that were asked for at once, from what each took and said: what begins alike is there once.
 
-    None for one reply alone, and where the prompt fills no block. The last token of a reply is never computed upon, so
-    it has no place in a block.
+    None where nothing is shared, and while one of them is still written.
     """
-    if len(costs) < 2:
+    if any(reply.cost is None or reply.status == "draft" for reply in replies):
         return None
-    num_prompt = min(cost.num_cached_tokens + cost.num_computed_tokens for cost in costs)
-    num_shared = num_prompt // block_size
-    alone = [
-        -(-(cost.num_cached_tokens + cost.num_computed_tokens + max(0, cost.num_generated_tokens - 1)) // block_size)
-        for cost in costs
-    ]
-    num_together = num_shared + sum(num_blocks - num_shared for num_blocks in alone)
-    return Sharing(len(costs), num_together, sum(alone)) if num_shared else None
+    keys = [key for reply in replies for key in _block_keys(reply, block_size)]
+    num_blocks = len(set(keys))
+    return Sharing(len(replies), num_blocks, len(keys)) if num_blocks < len(keys) else None
+
+
+def _block_keys(reply: Message, block_size: int) -> Iterator[int]:
+    """One for each block that it held; two replies to one message have a key in common where they held one block.
+
+    The prompts of a comparison are the same under the same system prompt. The last token of a reply is never computed
+    upon, so it has no place in a block; a block that isn't full is nobody else's.
+    """
+    cost = reply.cost
+    assert cost is not None, "a reply without figures"
+    num_prompt = cost.num_cached_tokens + cost.num_computed_tokens
+    num_tokens = num_prompt + max(0, cost.num_generated_tokens - 1)
+    ids = reply.token_ids or ()
+    key = hash(None if reply.variant is None else reply.variant.system_prompt)
+    for start in range(0, num_tokens, block_size):
+        end = start + block_size
+        key = hash((key, start, ids[max(0, start - num_prompt) : max(0, end - num_prompt)]))
+        yield key if end <= num_tokens else hash((key, reply.id))

@@ -15,6 +15,7 @@ from paged_chat.engine.config import DEFAULT_MODEL, EngineConfig
 from paged_chat.engine.request import EarlyStopping, SamplingParams, TokenDelta
 
 from ..cache_view.sharing import sharing_of_request
+from ..counted import counted
 from ..generation import Answer, Reply, StopFlag, run_request, stop_on_interrupt
 from ..token_view.token_piece import legible
 from ..transcript.miss_reason import why_missed
@@ -260,11 +261,11 @@ class Asker:
         """One line under the reply, for people only."""
         if not sys.stderr.isatty():
             return
-        figures = [f"{answer.num_prompt_tokens} prompt tokens, {answer.num_cached_tokens} cached"]
+        figures = [f"{counted(answer.num_prompt_tokens, 'prompt token')}, {answer.num_cached_tokens:,} cached"]
         if answer.ttft_ms is not None:
             figures.append(f"first token after {answer.ttft_ms:.0f} ms")
         rate = f" at {answer.decode_tokens_per_s:.0f}/s" if answer.decode_tokens_per_s is not None else ""
-        figures.append(f"{answer.num_completion_tokens} tokens{rate}")
+        figures.append(f"{counted(answer.num_completion_tokens, 'token')}{rate}")
         if answer.num_accepted_tokens:
             figures.append(f"{answer.num_accepted_tokens} guessed ahead")
         if (sharing := sharing_of_request(answer.block_use, beam_width=self._params.beam_width)) is not None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import typer
 
 from ..chats import Chat, Message, MessageTree, ReplyCost
+from ..counted import counted
 from ..store.chat_search import SearchHit
 from ..store.store_stats import StoreStats
 
@@ -20,11 +21,6 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def harmless(text: str) -> str:
     """The text without what a terminal would obey."""
     return _CONTROLS.sub("\ufffd", text.replace("\r\n", "\n"))
-
-
-def counted(number: int, thing: str) -> str:
-    """`1 chat`, `1,204 chats`."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def list_line(chat: Chat) -> str:

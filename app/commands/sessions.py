@@ -17,6 +17,7 @@ import typer
 
 from .. import porting
 from ..chats import Chat, MessageTree
+from ..counted import counted
 from ..errors import ChatNotFound, ExportRefused, ImportRefused
 from ..porting.chat_record import chat_fields, chat_record
 from ..porting.new_file import new_file, refuse_existing
@@ -134,7 +135,7 @@ def export(
             with new_file(output, overwrite=force) as out:
                 WRITERS[chosen](_with_trees(store, found, shown), out)
     if output != STANDARD_STREAM:
-        typer.echo(f"{chat_text.counted(len(found), 'chat')} written to {output}")
+        typer.echo(f"{counted(len(found), 'chat')} written to {output}")
 
 
 @app.command("import", context_settings=HELP_OPTIONS)
@@ -153,7 +154,7 @@ def import_chats(
     if as_json:
         typer.echo(_json({"chats": [chat.id for chat in added], "left_out": left_out}))
         return
-    typer.echo(f"{chat_text.counted(len(added), 'chat')} imported")
+    typer.echo(f"{counted(len(added), 'chat')} imported")
     if left_out:
         things = ", ".join(f"{count:,} {thing}" for thing, count in sorted(left_out.items()))
         typer.echo(f"not taken over: {things}")
@@ -173,10 +174,10 @@ def delete(
         if not yes:
             for chat in found:
                 typer.echo(chat_text.list_line(chat))
-            typer.confirm(f"Delete {chat_text.counted(len(found), 'chat')} for good?", abort=True)
+            typer.confirm(f"Delete {counted(len(found), 'chat')} for good?", abort=True)
         for chat in found:
             store.delete_chat(chat.id)
-    typer.echo(f"{chat_text.counted(len(found), 'chat')} deleted")
+    typer.echo(f"{counted(len(found), 'chat')} deleted")
 
 
 @app.command(context_settings=HELP_OPTIONS)

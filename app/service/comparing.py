@@ -24,7 +24,7 @@ class ComparisonPlan:
     prompts: tuple[tuple[tuple[str, ...], SendPlan], ...]
 
     def __str__(self) -> str:
-        """Such as "2 replies to one prompt: reuses 3 blocks, computes 12 tokens"."""
+        """Such as "2 replies to one prompt: reuses 3 blocks and 2 tokens, computes 12 tokens"."""
         if len(self.prompts) == 1:
             names, plan = self.prompts[0]
             return f"{len(names)} replies to one prompt: {plan}"

@@ -68,7 +68,6 @@ def look_up(loaded: LoadedEngine, chat: Chat, path: Sequence[Message], context: 
     return SendPlan(
         num_prompt_tokens=context.num_tokens,
         num_reused_tokens=cost.prefix.num_cached_tokens,
-        num_reused_blocks=cost.prefix.num_cached_blocks,
         window=context.window,
         left_out_ids=context.left_out_ids,
         num_left_out_turns=context.num_left_out_turns,

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from paged_chat.engine import TimeEstimate
 
+from ..cache_view.reuse_words import reuse_words
+from ..counted import counted
 from ..transcript.divergence import Divergence
 from ..transcript.miss_reason import MissReason
 from .expected_time import about
@@ -16,7 +18,7 @@ from .model_notice import ModelNotice
 class SendPlan:
     """The prompt of a reply: how long it is, what of it the cache has now, what doesn't fit.
 
-    num_reused_tokens: their KV lies in the pool, num_reused_blocks whole blocks and a part of one more.
+    num_reused_tokens: their KV lies in the pool, in whole blocks and a part of one more.
     window: most tokens that prompt and reply may have together.
     left_out_ids: the messages that don't fit, oldest first; screens show them greyed.
     num_left_out_turns: how many questions are among them.
@@ -28,7 +30,6 @@ class SendPlan:
 
     num_prompt_tokens: int
     num_reused_tokens: int
-    num_reused_blocks: int
     window: int
     left_out_ids: tuple[int, ...] = ()
     num_left_out_turns: int = 0
@@ -46,19 +47,19 @@ class SendPlan:
         """How long the reply can become."""
         return self.window - self.num_prompt_tokens
 
+    @property
+    def reuse_words(self) -> str:
+        """Such as "37 blocks and 3 tokens", or "nothing"."""
+        return reuse_words(self.num_reused_tokens)
+
     def __str__(self) -> str:
-        """Such as "reuses 37 blocks, computes 12 tokens, first token in ~0.4 s; 3 old turns are left out"."""
-        words = f"reuses {_counted(self.num_reused_blocks, 'block')}, computes "
-        words += _counted(self.num_computed_tokens, "token")
+        """Such as "reuses 37 blocks and 3 tokens, computes 12 tokens, first token in ~0.4 s"; then what is left out."""
+        words = f"reuses {self.reuse_words}, computes {counted(self.num_computed_tokens, 'token')}"
         if self.expected_ttft is not None:
             words += f", first token in {about(self.expected_ttft)}"
         if self.num_left_out_turns:
             verb = "is" if self.num_left_out_turns == 1 else "are"
-            words += f"; {_counted(self.num_left_out_turns, 'old turn')} {verb} left out"
+            words += f"; {counted(self.num_left_out_turns, 'old turn')} {verb} left out"
         if self.model_notice is not None:
             words += f"; {self.model_notice}"
         return words
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

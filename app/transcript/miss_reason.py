@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from paged_chat.engine import MissKind, PrefixMiss, PrefixProbe
 
+from ..counted import counted
 from .divergence import EXPLANATIONS, Cause, Divergence
 
 MissCause = (
@@ -106,7 +107,8 @@ class MissReason:
             why = f"{self.was_read_by} has read this chat before, and one model's cache is of no use to another"
         if self.cause in ("all reused", "computed beside"):
             return why[0].upper() + why[1:]
-        found = f"{self.num_cached_tokens:,} of {self.num_prompt_tokens:,} tokens were reused"
+        found = f"{self.num_cached_tokens:,} of {self.num_prompt_tokens:,} tokens "
+        found += f"{_were(self.num_cached_tokens)} reused"
         return f"{found}. From token {self.token_index + 1:,} on: {why}"
 
     @property
@@ -123,9 +125,9 @@ class MissReason:
         elif self.candidate_block is not None:
             words += f", behind the end of block {self.candidate_block}"
         if self.num_common_tokens:
-            words += f"; {self.num_common_tokens} tokens of block {self.candidate_block} were copied"
+            words += f"; {_tokens_were(self.num_common_tokens, f' of block {self.candidate_block}')} copied"
         if self.num_evicted_tokens:
-            words += f"; {self.num_evicted_tokens:,} tokens were evicted"
+            words += f"; {_tokens_were(self.num_evicted_tokens)} evicted"
         return words
 
     def as_dict(self) -> dict[str, Any]:
@@ -198,3 +200,11 @@ def _cause(miss: PrefixMiss, history: History) -> MissCause:
     if miss.token_index or not miss.is_root_empty:
         return "new text"
     return "other salt" if miss.num_other_roots else "first message"
+
+
+def _tokens_were(number: int, whose: str = "") -> str:
+    return f"{counted(number, 'token')}{whose} {_were(number)}"
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"

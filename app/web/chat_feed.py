@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..cache_view.search_words import search_words
+from ..cache_view.sharing import sharing_of_replies
 from ..chats import Message
 from ..service.chat_events import ReplyUpdate
 from ..service.chat_service import ChatService
@@ -43,6 +44,7 @@ class ChatFeed:
         path = tree.path(chat.active_leaf_id)
         num_older = self._place_window(path)
         columns = columns_of(tree, chat.active_leaf_id)
+        sharing = sharing_of_replies([tree[id] for id in columns])
         shown = {message.id: message for message in path[num_older:]} | {id: tree[id] for id in columns}
         views = {id: message_view(message, tree, is_live=id in live_ids) for id, message in shown.items()}
         changed = [view for id, view in views.items() if self._told.get(id) != view]
@@ -56,6 +58,7 @@ class ChatFeed:
                 "path": [message.id for message in path[num_older:]],
                 "num_older": num_older,
                 "columns": columns,
+                "sharing": None if sharing is None else str(sharing),
                 "messages": [asdict(view) for view in changed],
             }
         ]

@@ -169,7 +169,7 @@ async def _answer(find_plan: Callable[[], Future[SendPlan]]) -> Answer:
         return {"refusal": str(error)}
     return {
         "words": str(plan),
-        "num_reused_blocks": plan.num_reused_blocks,
+        "reused": plan.reuse_words,
         "num_prompt_tokens": plan.num_prompt_tokens,
         "window": plan.window,
         "left_out_ids": plan.left_out_ids,

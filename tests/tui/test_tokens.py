@@ -50,7 +50,7 @@ async def test_a_reply_is_walked_token_by_token_and_branches_where_one_is_chosen
             ("25", ["━━━━━", "b"]),
         ]
         await terminal.until(lambda: "computes" in shown(terminal, "#cost"))
-        assert shown(terminal, "#cost").startswith("“b” in place of “c”: reuses 1 block, computes 1 token")
+        assert shown(terminal, "#cost").startswith("“b” in place of “c”: reuses 1 block and 7 tokens, computes 1 token")
         desk.fake.enqueue("ird")
         await terminal.keys("enter", "enter")
         await terminal.until(lambda: terminal.texts == ["pet?", "a bird"] and terminal.is_idle)

@@ -1,7 +1,6 @@
 // What pressing one of a message's buttons would reuse and compute: said while the pointer or the focus is on it.
 
 import { el } from "./dom.js";
-import { counted } from "./format.js";
 
 const PAUSE_MS = 200; // a pointer that passes over asks for nothing
 
@@ -30,7 +29,7 @@ export class ActionPreview {
   }
 
   show(action, plan) {
-    const forked = `what is said there next reuses ${counted(plan.num_reused_blocks, "block")}`;
+    const forked = `what is said there next reuses ${plan.reused}`;
     this.element.textContent = plan.refusal ?? (action === "fork" ? forked : plan.words);
     this.element.hidden = false;
   }

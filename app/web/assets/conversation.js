@@ -31,6 +31,7 @@ export class Conversation {
     this.nodes.clear();
     this.path = [];
     this.columns = [];
+    this.sharing = null; // what the columns share, in words, once they are written
     this.sideBySide = null;
     this.numOlder = 0;
     this.isFollowing = true;
@@ -63,6 +64,7 @@ export class Conversation {
     }
     this.path = news.path;
     this.columns = isPicked(news.columns) ? [] : news.columns;
+    this.sharing = news.sharing;
     this.numOlder = news.num_older;
     this.draw();
     if (isPrepended) {
@@ -125,6 +127,7 @@ export class Conversation {
       const nodes = this.columns.map((id) => this.nodes.get(id));
       this.sideBySide = new SideBySide(nodes, { pick: (id) => this.pickColumn(id), chatId: this.actions.chatId });
     } else this.sideBySide.refresh();
+    this.sideBySide.showSharing(this.sharing);
     return this.sideBySide.element;
   }
 

@@ -1,7 +1,7 @@
 // Replies to one question in columns that scroll together: what differs, their table, and the one to go on with.
 
 import { get, download } from "./api.js";
-import { el } from "./dom.js";
+import { el, setText } from "./dom.js";
 import { attempt, openMenu } from "./notices.js";
 
 const FORMS = { md: "Markdown", json: "JSON", csv: "CSV" };
@@ -24,7 +24,8 @@ export class SideBySide {
     this.legend = el("p", { class: "diff-legend", role: "status", hidden: true });
     const bar = el("div", { class: "column-bar" }, this.diffButton, this.against, exporting, this.legend);
     const row = el("div", { class: "column-row" }, ...this.columns);
-    this.element = el("div", { class: "columns" }, bar, this.tabs, row);
+    this.sharing = el("p", { class: "sharing", role: "status", hidden: true });
+    this.element = el("div", { class: "columns" }, bar, this.tabs, row, this.sharing);
     this.choose(0);
     this.refresh();
   }
@@ -42,6 +43,12 @@ export class SideBySide {
   choose(index) {
     this.columns.forEach((column, place) => column.classList.toggle("is-chosen", place === index));
     [...this.tabs.children].forEach((tab, place) => tab.setAttribute("aria-selected", place === index));
+  }
+
+  /** What they use together, and what they would use each alone; null while that isn't known. */
+  showSharing(words) {
+    setText(this.sharing, words ?? "");
+    this.sharing.hidden = words === null;
   }
 
   // What differs

@@ -93,11 +93,11 @@ def test_the_same_prompt_is_computed_once_and_another_system_prompt_shares_nothi
 
 def test_the_plan_names_each_prompt_once(desk, chat):
     plan = desk.service.plans.compare(chat.id, "pet?", [COLD, HOT]).result()
-    assert str(plan) == "2 replies to one prompt: reuses 0 blocks, computes 21 tokens"
+    assert str(plan) == "2 replies to one prompt: reuses nothing, computes 21 tokens"
     plan = desk.service.plans.compare(chat.id, "pet?", [COLD, HOT, TERSE]).result()
     assert str(plan) == (
         "2 prompts, which share nothing but what their system prompts do. "
-        "cold, hot: reuses 0 blocks, computes 21 tokens; terse: reuses 0 blocks, computes 38 tokens"
+        "cold, hot: reuses nothing, computes 21 tokens; terse: reuses nothing, computes 38 tokens"
     )
 
 

@@ -9,29 +9,30 @@ from paged_chat.engine import TimeEstimate
 
 
 @pytest.mark.parametrize(
-    ("num_blocks", "num_computed", "num_left_out", "words"),
+    ("num_reused", "num_computed", "num_left_out", "words"),
     [
-        (37, 12, 3, "reuses 37 blocks, computes 12 tokens; 3 old turns are left out"),
-        (1, 1, 1, "reuses 1 block, computes 1 token; 1 old turn is left out"),
-        (0, 1234, 0, "reuses 0 blocks, computes 1,234 tokens"),
+        (37 * 16 + 3, 12, 3, "reuses 37 blocks and 3 tokens, computes 12 tokens; 3 old turns are left out"),
+        (17, 1, 1, "reuses 1 block and 1 token, computes 1 token; 1 old turn is left out"),
+        (2000 * 16, 1, 0, "reuses 2,000 blocks, computes 1 token"),
+        (15, 2, 0, "reuses 15 tokens, computes 2 tokens"),
+        (0, 1234, 0, "reuses nothing, computes 1,234 tokens"),
     ],
 )
-def test_a_plan_in_words(num_blocks, num_computed, num_left_out, words):
+def test_a_plan_in_words(num_reused, num_computed, num_left_out, words):
     plan = SendPlan(
-        num_prompt_tokens=num_blocks * 16 + 5 + num_computed,
-        num_reused_tokens=num_blocks * 16 + 5,
-        num_reused_blocks=num_blocks,
-        window=8192,
+        num_prompt_tokens=num_reused + num_computed,
+        num_reused_tokens=num_reused,
+        window=40_000,
         num_left_out_turns=num_left_out,
     )
     assert str(plan) == words
     assert plan.num_computed_tokens == num_computed
-    assert plan.num_free_tokens == 8192 - plan.num_prompt_tokens
+    assert plan.num_free_tokens == 40_000 - plan.num_prompt_tokens
 
 
 def test_a_plan_says_when_another_model_answers():
     notice = ModelNotice(named="qwen3-0.6b", answering="smollm2-135m")
-    plan = SendPlan(num_prompt_tokens=28, num_reused_tokens=16, num_reused_blocks=1, window=8192, model_notice=notice)
+    plan = SendPlan(num_prompt_tokens=28, num_reused_tokens=16, window=8192, model_notice=notice)
     assert str(plan) == (
         "reuses 1 block, computes 12 tokens; smollm2-135m answers, not qwen3-0.6b, which this chat names"
     )
@@ -41,7 +42,6 @@ def test_a_plan_says_how_long_the_first_token_takes_once_that_is_known():
     plan = SendPlan(
         num_prompt_tokens=616,
         num_reused_tokens=592,
-        num_reused_blocks=37,
         window=8192,
         expected_ttft=TimeEstimate(0.41, 0.03),
         num_left_out_turns=1,

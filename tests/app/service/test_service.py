@@ -663,7 +663,10 @@ def test_a_plan_says_what_sending_would_reuse_and_compute(desk, service):
     )
     assert plan.num_prompt_tokens == len(desk.fake.models[0].submitted[1][0])
     assert plan.window == 4096
-    assert str(plan) == f"reuses {plan.num_reused_tokens // 16} blocks, computes {plan.num_computed_tokens} tokens"
+    num_blocks, num_more = divmod(plan.num_reused_tokens, 16)
+    assert str(plan) == (
+        f"reuses {num_blocks} blocks and {num_more} tokens, computes {plan.num_computed_tokens} tokens"
+    )
 
 
 def test_a_plan_below_a_message_that_is_gone_says_so(desk, service):
@@ -721,7 +724,7 @@ def test_the_time_to_the_first_token_is_planned_once_enough_was_measured(desk, s
         speed.add(Work(1, num_tokens, num_attended(0, num_tokens)), 0.3 + 0.005 * num_tokens, is_done=True)
     plan = service.plans.send(chat.id, text).result(PATIENCE_S)
     assert plan.expected_ttft.seconds == pytest.approx(0.3 + 0.005 * plan.num_computed_tokens)
-    assert str(plan) == f"reuses 0 blocks, computes {plan.num_computed_tokens} tokens, first token in ~0.5 s"
+    assert str(plan) == f"reuses nothing, computes {plan.num_computed_tokens} tokens, first token in ~0.5 s"
 
 
 def test_tokens_are_counted(service):

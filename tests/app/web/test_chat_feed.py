@@ -132,6 +132,7 @@ def test_replies_side_by_side_are_columns_until_one_is_answered(service, fake):
     [news] = feed.read()
     assert news["columns"] == tuple(reply.id for reply in replies)
     assert [view["text"] for view in news["messages"]] == ["q", "a", "b", "c"]
+    assert news["sharing"] == "3 replies used 4 blocks instead of 6"
     fake.enqueue("d")
     ask(service, chat.id, "more")
     [news] = feed.read()
