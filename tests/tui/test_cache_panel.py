@@ -87,6 +87,6 @@ async def test_a_selected_message_says_what_can_be_done_with_it_and_what_that_ta
         meter = terminal.screen.query_one(Meter)
         reuses = "reuses 1 block and [0-9]+ tokens"
         await terminal.until(lambda: re.search(f"retry: {reuses}, computes 1 token", str(meter.render())))
-        assert re.search(f" · fork: {reuses}, computes ", str(meter.render()))
+        assert re.search(f" · fork: {reuses}, comp", str(meter.render()))
         await terminal.keys("escape")
         await terminal.until(lambda: "retry" not in str(meter.render()))
