@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from ..token_view.reply_tokens import ReplyToken, ReplyTokens
 from .background import Background, flat
 from .branching import read_tokens, reply_in, weigh_token, weighed_token
+from .comparing import under_variant
 from .engine_host import EngineHost
 from .live_chats import LiveChats
 from .stores import Stores
@@ -43,9 +44,10 @@ class TokenLookup:
         """
         chat, tree = self._chats.read(chat_id)
         reply = reply_in(tree, message_id)
+        own_chat = under_variant(chat, reply)
         self._host.check_usable()
         loaded = self._host.loaded
-        asked = self._background.after(loaded, lambda engine: weigh_token(engine, chat, tree, reply, token_index))
+        asked = self._background.after(loaded, lambda engine: weigh_token(engine, own_chat, tree, reply, token_index))
         return self._background.after(
             flat(asked), lambda weighed: weighed_token(loaded.result(), reply, token_index, weighed)
         )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from chat_desk import ChatDesk, until
-from fake_engine import FakeEngine
+from fake_engine import PATIENCE_S, FakeEngine
 from paged_chat.app.chats import ReplyVariant
 from paged_chat.app.comparison.variant import Variant, variant_in
 from paged_chat.app.errors import ComparisonRefused
@@ -149,6 +149,14 @@ def test_a_cut_reply_goes_on_under_its_own_system_prompt(desk, chat):
     desk.finish(chat)
     assert desk.fake.models[0].prompts()[-1] == "<s>system:Be brief.</s>user:pet?</s>assistant:cat"
     assert desk.stored(reply).variant == ReplyVariant("terse", "Be brief.")
+
+
+def test_what_else_could_stand_in_it_is_worked_out_under_its_own_system_prompt(desk, chat):
+    _, reply = compare(desk, chat, "pet?", [COLD, TERSE], ["a", "cat"])
+    desk.fake.enqueue("c")
+    token = desk.service.tokens.alternatives_at(chat.id, reply.id, 1).result(PATIENCE_S)
+    assert token.piece.text == "a"
+    assert desk.fake.models[0].prompts()[-1] == "<s>system:Be brief.</s>user:pet?</s>assistant:c"
 
 
 def test_replies_are_compared_by_what_differs(desk, chat):
