@@ -2,19 +2,11 @@
 
 import pytest
 
-from chat_desk import ChatDesk, next_update, until, updates_of
-from fake_engine import FakeEngine
+from chat_desk import next_update, until, updates_of
 from paged_chat.engine.errors import InvalidParameter
 from paged_chat.engine.request import SamplingParams
 
 BEAMS = SamplingParams(beam_width=3, n=2, max_tokens=24, ignore_eos=True)
-
-
-@pytest.fixture
-def desk(tmp_path):
-    desk = ChatDesk(tmp_path / "chats.db", FakeEngine())
-    yield desk
-    desk.close()
 
 
 def searched(desk, sampling=BEAMS):

@@ -24,11 +24,6 @@ def desk(tmp_path):
 
 
 @pytest.fixture
-def service(desk):
-    return desk.service
-
-
-@pytest.fixture
 def chat(service):
     return service.create_chat(sampling=SamplingParams(max_tokens=None, logprobs=2, seed=40))
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from chat_desk import ChatDesk, until
-from fake_engine import PATIENCE_S, FakeEngine
+from chat_desk import until
+from fake_engine import PATIENCE_S
 from paged_chat.app.chats import ReplyVariant
 from paged_chat.app.comparison.variant import Variant, variant_in
 from paged_chat.app.errors import ComparisonRefused
@@ -14,13 +14,6 @@ from paged_chat.engine.request import SamplingParams
 COLD = Variant(name="cold", sampling=SamplingParams(temperature=0.0, seed=3, max_tokens=None))
 HOT = Variant(name="hot", sampling=SamplingParams(temperature=1.2, max_tokens=None))
 TERSE = Variant(name="terse", sampling=SamplingParams(max_tokens=None), system_prompt="Be brief.")
-
-
-@pytest.fixture
-def desk(tmp_path):
-    desk = ChatDesk(tmp_path / "chats.db", FakeEngine())
-    yield desk
-    desk.close()
 
 
 @pytest.fixture

@@ -8,18 +8,6 @@ from paged_chat.app.errors import MessageNotFound
 from paged_chat.app.store.store import Store
 
 
-@pytest.fixture
-def desk(tmp_path):
-    desk = ChatDesk(tmp_path / "chats.db", FakeEngine())
-    yield desk
-    desk.close()
-
-
-@pytest.fixture
-def service(desk):
-    return desk.service
-
-
 def test_each_turn_of_a_chat_can_be_asked_why(desk, service):
     chat = service.create_chat(system_prompt="Be kind.")
     [first] = desk.ask(chat, "Lisbon", "Sunny")

@@ -42,11 +42,6 @@ def desk(make_desk):
     return make_desk()
 
 
-@pytest.fixture
-def service(desk):
-    return desk.service
-
-
 # Loading
 
 
