@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from .errors import InvalidParameter
+from .number_range import NumberRange, check_numbers
 
 DEFAULT_MODEL = "smollm2-135m"
 DEVICES = ("auto", "cpu", "cuda")
@@ -10,6 +11,15 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 WEIGHTS = ("auto", "dense", "int8", "int4")
 KERNELS = ("auto", "triton", "cpu", "reference")
 SPECULATION = ("auto", "off")
+RANGES = {
+    "block_size": NumberRange(1, 256),
+    "num_blocks": NumberRange(2, 2**31 - 1),
+    "max_num_seqs": NumberRange(1, 4096),
+    "max_num_batched_tokens": NumberRange(1, 2**20),
+    "max_draft_tokens": NumberRange(1, 64),
+    "max_model_len": NumberRange(2, 2**31 - 1),
+}
+MAY_BE_NONE = frozenset(["num_blocks", "max_model_len"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +77,7 @@ class EngineConfig:
         _one_of("weights", self.weights, WEIGHTS)
         _one_of("kernels", self.kernels, KERNELS)
         _one_of("speculation", self.speculation, SPECULATION)
-        _integer("block_size", self.block_size, 1, 256)
-        _integer("num_blocks", self.num_blocks, 2, 2**31 - 1, optional=True)
-        _integer("max_num_seqs", self.max_num_seqs, 1, 4096)
-        _integer("max_num_batched_tokens", self.max_num_batched_tokens, 1, 2**20)
-        _integer("max_draft_tokens", self.max_draft_tokens, 1, 64)
-        _integer("max_model_len", self.max_model_len, 2, 2**31 - 1, optional=True)
+        check_numbers(self, RANGES, MAY_BE_NONE)
         if self.kv_memory is not None:
             share = isinstance(self.kv_memory, float)
             if isinstance(self.kv_memory, bool) or not (
@@ -92,10 +97,3 @@ class EngineConfig:
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InvalidParameter(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
-
-
-def _integer(name: str, value: int | None, least: int, most: int, optional: bool = False) -> None:
-    if value is None and optional:
-        return
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InvalidParameter(f"{name} must be a whole number from {least} to {most}, not {value!r}")

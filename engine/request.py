@@ -6,15 +6,29 @@ from typing import Literal, TypeVar
 
 from .cache.prefix_probe import PrefixProbe
 from .errors import InvalidParameter
+from .number_range import NumberRange, check_numbers
 
 Item = TypeVar("Item")
 FinishReason = Literal["stop", "length", "abort", "error"]
 EarlyStopping = bool | Literal["never"]
 MAX_TOP_LOGPROBS = 64
-MAX_SAMPLES = 256
-MAX_BEAM_WIDTH = 64
-MAX_LENGTH_PENALTY = 10.0
-MAX_SHOWN_DIGITS = 30
+RANGES = {
+    "temperature": NumberRange(0, 100, is_whole=False),
+    "top_k": NumberRange(0, 2**31 - 1),
+    "top_p": NumberRange(0, 1, is_whole=False, open_below=True),
+    "min_p": NumberRange(0, 1, is_whole=False),
+    "repetition_penalty": NumberRange(0, 100, is_whole=False, open_below=True),
+    "presence_penalty": NumberRange(-100, 100, is_whole=False),
+    "frequency_penalty": NumberRange(-100, 100, is_whole=False),
+    "n": NumberRange(1, 256),
+    "max_tokens": NumberRange(1, 2**31 - 1),
+    "seed": NumberRange(0, 2**63 - 1),
+    "logprobs": NumberRange(0, MAX_TOP_LOGPROBS),
+    "beam_width": NumberRange(1, 64),
+    "length_penalty": NumberRange(-10, 10, is_whole=False),
+}
+MAY_BE_NONE = frozenset(["max_tokens", "seed", "logprobs"])
+TOKEN_IDS = NumberRange(0, 2**31 - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,27 +77,14 @@ class SamplingParams:
     early_stopping: EarlyStopping = False
 
     def __post_init__(self) -> None:
-        _real("temperature", self.temperature, 0, 100)
-        _whole("top_k", self.top_k, 0, 2**31 - 1)
-        _real("top_p", self.top_p, 0, 1, open_below=True)
-        _real("min_p", self.min_p, 0, 1)
-        _real("repetition_penalty", self.repetition_penalty, 0, 100, open_below=True)
-        _real("presence_penalty", self.presence_penalty, -100, 100)
-        _real("frequency_penalty", self.frequency_penalty, -100, 100)
-        _whole("n", self.n, 1, MAX_SAMPLES)
-        if self.max_tokens is not None:
-            _whole("max_tokens", self.max_tokens, 1, 2**31 - 1)
-        if self.seed is not None:
-            _whole("seed", self.seed, 0, 2**63 - 1)
-        if self.logprobs is not None:
-            _whole("logprobs", self.logprobs, 0, MAX_TOP_LOGPROBS)
+        check_numbers(self, RANGES, MAY_BE_NONE)
         self._check_beams()
         stop = (self.stop,) if isinstance(self.stop, str) else _listed("stop", self.stop)
         if not all(isinstance(text, str) and text for text in stop):
             raise InvalidParameter(f"stop must hold strings that aren't empty, not {self.stop!r}")
         stop_token_ids = _listed("stop_token_ids", self.stop_token_ids)
         for token_id in stop_token_ids:
-            _whole("stop_token_ids", token_id, 0, 2**31 - 1)
+            TOKEN_IDS.check("stop_token_ids", token_id)
         # Normalising a frozen value once, while it is built, keeps every reader free of the string-or-list question.
         object.__setattr__(self, "stop", stop)
         object.__setattr__(self, "stop_token_ids", stop_token_ids)
@@ -98,8 +99,6 @@ class SamplingParams:
         return self.beam_width if self.is_beam_search else self.n
 
     def _check_beams(self) -> None:
-        _whole("beam_width", self.beam_width, 1, MAX_BEAM_WIDTH)
-        _real("length_penalty", self.length_penalty, -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY)
         if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
             raise InvalidParameter(f'early_stopping must be True, False or "never", not {self.early_stopping!r}')
         if not self.is_beam_search:
@@ -222,22 +221,3 @@ def _listed(name: str, values: Sequence[Item]) -> tuple[Item, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise InvalidParameter(f"{name} must be a list, not {values!r}")
     return tuple(values)
-
-
-def _real(name: str, value: float, least: float, most: float, open_below: bool = False) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # Not a number in the sense of NaN is in no range either.
-    if not is_number or not (least < value if open_below else least <= value) or not value <= most:
-        bound = f"above {least}" if open_below else f"at least {least}"
-        raise InvalidParameter(f"{name} must be {bound} and at most {most}, not {_shown(value)}")
-
-
-def _whole(name: str, value: int, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InvalidParameter(f"{name} must be a whole number from {least} to {most}, not {_shown(value)}")
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, int) and abs(value) > 10**MAX_SHOWN_DIGITS:  # beyond 4,300 digits Python refuses to write it
-        return f"one of more than {MAX_SHOWN_DIGITS} digits"
-    return repr(value)

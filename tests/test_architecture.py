@@ -33,6 +33,7 @@ PUBLIC_ENGINE_MODULES = {
     "paged_chat.engine.home",
     "paged_chat.engine.kernel_check",
     "paged_chat.engine.model.catalog",
+    "paged_chat.engine.number_range",
     "paged_chat.engine.progress",
     "paged_chat.engine.request",
 }
@@ -64,6 +65,7 @@ TORCH_FREE = (
     "engine/errors.py",
     "engine/events.py",
     "engine/home.py",
+    "engine/number_range.py",
     "engine/prefill_speed.py",
     "engine/progress.py",
     "engine/request.py",

@@ -12,7 +12,7 @@ import typer
 
 from paged_chat.engine import ChatMessage
 from paged_chat.engine.config import DEFAULT_MODEL, EngineConfig
-from paged_chat.engine.request import EarlyStopping, SamplingParams, TokenDelta
+from paged_chat.engine.request import RANGES, EarlyStopping, SamplingParams, TokenDelta
 
 from ..cache_view.sharing import sharing_of_request
 from ..counted import counted
@@ -29,6 +29,7 @@ from .engine_options import (
     from_options,
     open_engine,
 )
+from .number_option import number_option
 from .search_line import SearchLine
 
 if TYPE_CHECKING:
@@ -64,41 +65,69 @@ def ask(
     ] = None,
     system: Annotated[str | None, typer.Option("--system", "-s", metavar="TEXT", help="System prompt.")] = None,
     model: ModelOption = DEFAULT_MODEL,
-    n: Annotated[int, typer.Option("-n", metavar="COUNT", help="Replies to each prompt.")] = 1,
-    seed: Annotated[int | None, typer.Option(metavar="SEED", help="Makes sampling repeatable.")] = None,
+    n: Annotated[int, number_option(RANGES["n"], "-n", metavar="COUNT", help="Replies to each prompt")] = 1,
+    seed: Annotated[int | None, number_option(RANGES["seed"], metavar="SEED", help="Makes sampling repeatable")] = None,
     temperature: Annotated[
-        float, typer.Option("--temperature", "-t", metavar="T", help="0 takes the most likely token.")
+        float,
+        number_option(RANGES["temperature"], "--temperature", "-t", metavar="T", help="0 takes the most likely token"),
     ] = 0.0,
-    top_p: Annotated[float, typer.Option(metavar="P", help="Smallest set of tokens that reach P together.")] = 1.0,
-    top_k: Annotated[int, typer.Option(metavar="K", help="The K most likely tokens; 0 is all.")] = 0,
-    min_p: Annotated[float, typer.Option(metavar="P", help="Drop tokens under P times the most likely one.")] = 0.0,
+    top_p: Annotated[
+        float, number_option(RANGES["top_p"], metavar="P", help="Smallest set of tokens that reach P together")
+    ] = 1.0,
+    top_k: Annotated[int, number_option(RANGES["top_k"], metavar="K", help="The K most likely tokens; 0 is all")] = 0,
+    min_p: Annotated[
+        float, number_option(RANGES["min_p"], metavar="P", help="Drop tokens under P times the most likely one")
+    ] = 0.0,
     repetition_penalty: Annotated[
-        float, typer.Option(metavar="R", help="Over 1 makes tokens of prompt and reply less likely.")
+        float,
+        number_option(
+            RANGES["repetition_penalty"], metavar="R", help="Over 1 makes tokens of prompt and reply less likely"
+        ),
     ] = 1.0,
     presence_penalty: Annotated[
-        float, typer.Option(metavar="A", help="Taken off tokens that the reply has already.")
+        float,
+        number_option(RANGES["presence_penalty"], metavar="A", help="Taken off tokens that the reply has already"),
     ] = 0.0,
     frequency_penalty: Annotated[
-        float, typer.Option(metavar="A", help="Taken off for each time that the reply has a token.")
+        float,
+        number_option(
+            RANGES["frequency_penalty"], metavar="A", help="Taken off for each time that the reply has a token"
+        ),
     ] = 0.0,
     beam_width: Annotated[
-        int, typer.Option(metavar="COUNT", help="Over 1 searches for the likeliest replies, with so many beams.")
+        int,
+        number_option(
+            RANGES["beam_width"],
+            metavar="COUNT",
+            help="Over 1 searches for the likeliest replies, with so many beams",
+        ),
     ] = 1,
     length_penalty: Annotated[
-        float, typer.Option(metavar="X", help="Of beam search: over 0 favours long replies, under 0 short ones.")
+        float,
+        number_option(
+            RANGES["length_penalty"],
+            metavar="X",
+            help="Of beam search: over 0 favours long replies, under 0 short ones",
+        ),
     ] = 1.0,
     early_stopping: Annotated[
         EarlyStoppingChoice,
         typer.Option(help="Of beam search: end with COUNT replies, when it looks settled, or when it surely is."),
     ] = EarlyStoppingChoice.NO,
-    max_tokens: Annotated[int, typer.Option(metavar="COUNT", help="Longest reply.")] = 512,
+    max_tokens: Annotated[
+        int, number_option(RANGES["max_tokens"], metavar="COUNT", help="Longest reply, in tokens")
+    ] = 512,
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Ends the reply before TEXT; may be repeated.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each prompt.")] = False,
     logprobs: Annotated[
         int | None,
-        typer.Option(metavar="K", help="With --json: how likely each token was, and its K likeliest alternatives."),
+        number_option(
+            RANGES["logprobs"],
+            metavar="K",
+            help="With --json: how likely each token was, and its K likeliest alternatives",
+        ),
     ] = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",

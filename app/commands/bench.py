@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paged_chat.engine.config import DEFAULT_MODEL, EngineConfig
+from paged_chat.engine.number_range import NumberRange
 
 from ..bench.bench_result import BenchResult, Metric, Round, metrics, num_equal_steps
 from ..bench.replay import peak_rss_mib, replay
@@ -23,6 +24,7 @@ from .engine_options import (
     from_options,
     open_engine,
 )
+from .number_option import number_option
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,6 +33,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 # Over this share of a core taken by other programs, figures of two runs can't be compared.
 MOST_OTHERS_CORES = 0.1
+ROUNDS = NumberRange(1, 1000)
 
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -52,7 +55,7 @@ def bench(
     ] = None,
     rounds: Annotated[
         int,
-        typer.Option("--rounds", metavar="COUNT", min=1, max=1000, help="Replay so often, each in a fresh pool."),
+        number_option(ROUNDS, metavar="COUNT", help="Replay so often, each in a fresh pool"),
     ] = 1,
     model: ModelOption = DEFAULT_MODEL,
     no_prefix_cache: Annotated[bool, typer.Option("--no-prefix-cache", help="Compute every prompt anew.")] = False,

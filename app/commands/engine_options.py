@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -9,16 +10,18 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from paged_chat.engine.config import DEFAULT_MODEL as DEFAULT_MODEL
-from paged_chat.engine.config import DEVICES, DTYPES, KERNELS, WEIGHTS, EngineConfig
+from paged_chat.engine.config import DEVICES, DTYPES, KERNELS, RANGES, WEIGHTS, EngineConfig
 from paged_chat.engine.errors import InvalidParameter
 
 from ..imports import import_engine
+from .number_option import number_option
 from .progress import load_progress
 
 if TYPE_CHECKING:
     from paged_chat.engine import Engine
 
 T = TypeVar("T")
+FIELD = re.compile(r"\b[a-z]+_[a-z_]+\b")  # what can't be an English word
 
 ModelOption = Annotated[
     str,
@@ -38,7 +41,11 @@ KernelsOption = Annotated[
 ]
 NumBlocksOption = Annotated[
     int | None,
-    typer.Option(metavar="COUNT", help="KV blocks in the pool. Default: as many as fit the memory that is free."),
+    number_option(
+        RANGES["num_blocks"],
+        metavar="COUNT",
+        help="KV blocks in the pool; otherwise as many as fit the memory that is free",
+    ),
 ]
 
 
@@ -48,8 +55,11 @@ def from_options(build: Callable[[], T]) -> T:
         return build()
     except InvalidParameter as error:
         field, _, rest = str(error).partition(" ")
-        option = {"n": "-n"}.get(field, "--" + field.replace("_", "-"))
-        raise typer.BadParameter(f"{option} {rest}") from error
+        raise typer.BadParameter(f"{_option(field)} {FIELD.sub(lambda name: _option(name[0]), rest)}") from error
+
+
+def _option(field: str) -> str:
+    return {"n": "-n"}.get(field, "--" + field.replace("_", "-"))
 
 
 def config_from(

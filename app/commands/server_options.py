@@ -9,6 +9,10 @@ from typing import Annotated
 
 import typer
 
+from paged_chat.engine.number_range import NumberRange
+
+from .number_option import number_option
+
 DEFAULT_HOST = "127.0.0.1"
 
 HostOption = Annotated[
@@ -17,7 +21,7 @@ HostOption = Annotated[
         metavar="ADDRESS", help="Where to listen; others than this machine's own 127.0.0.1 need --auth or --auth-file."
     ),
 ]
-PortOption = Annotated[int, typer.Option(metavar="PORT", help="Which port to listen on.", min=1, max=65535)]
+PortOption = Annotated[int, number_option(NumberRange(1, 65535), metavar="PORT", help="Which port to listen on")]
 AuthOption = Annotated[
     list[str] | None,
     typer.Option(metavar="USER:PASSWORD", help="Who may log in; may be repeated. Each has their own chats."),

@@ -15,17 +15,22 @@ from typing import Annotated, Literal, TextIO
 
 import typer
 
+from paged_chat.engine.number_range import NumberRange
+
 from .. import porting
 from ..chats import Chat, MessageTree
 from ..counted import counted
 from ..errors import ChatNotFound, ExportRefused, ImportRefused
 from ..porting.chat_record import chat_fields, chat_record
 from ..porting.new_file import new_file, refuse_existing
+from ..store.chat_table import MAX_LIMIT
 from ..store.store import Store, default_path
 from . import chat_text
+from .number_option import number_option
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 STANDARD_STREAM = Path("-")
+LIMITS = NumberRange(1, MAX_LIMIT)
 SUFFIXES = {"json": ".json", "markdown": ".md"}
 WRITERS = {"json": porting.write_json, "markdown": porting.write_markdown}
 
@@ -49,7 +54,7 @@ UserOption = Annotated[
 def list_chats(
     archived: Annotated[bool, typer.Option("--archived", help="The archived ones instead.")] = False,
     tag: Annotated[str | None, typer.Option(metavar="TAG", help="Only those with this tag.")] = None,
-    limit: Annotated[int | None, typer.Option(metavar="COUNT", min=1, help="No more than COUNT.")] = None,
+    limit: Annotated[int | None, number_option(LIMITS, metavar="COUNT", help="No more than COUNT")] = None,
     user: UserOption = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each chat.")] = False,
 ) -> None:
@@ -82,7 +87,7 @@ def show(
 @app.command(context_settings=HELP_OPTIONS)
 def search(
     words: Annotated[list[str], typer.Argument(metavar="WORD", help="All of these.", show_default=False)],
-    limit: Annotated[int, typer.Option(metavar="COUNT", min=1, help="No more than COUNT places.")] = 50,
+    limit: Annotated[int, number_option(LIMITS, metavar="COUNT", help="No more than COUNT places")] = 50,
     user: UserOption = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each place.")] = False,
 ) -> None:
