@@ -39,7 +39,7 @@ class CommandGroup(TyperGroup):
         super().__init__(**attributes)
         self._entry_points = command_entry_points()
         for name, entry in self._entry_points.items():
-            self.add_command(TyperCommand(name, help=summary_of(entry)))
+            self.add_command(TyperCommand(name, short_help=summary_of(entry)))  # `help` would be cut to one line
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
@@ -70,14 +70,18 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def options(
     home: Annotated[
-        Path | None,
-        typer.Option(help="Folder for models and chats, instead of PAGED_CHAT_HOME or the user's data folder."),
+        str | None,
+        typer.Option(
+            metavar="PATH", help="Folder for models and chats, instead of PAGED_CHAT_HOME or the user's data folder."
+        ),
     ] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Local chat that never computes the same prefix twice."""
+    if home == "":  # which would be the folder that one is in
+        raise typer.BadParameter("--home must name a folder, not ''")
     if home is not None:
         os.environ["PAGED_CHAT_HOME"] = os.path.realpath(os.path.expanduser(home))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import socket
 
@@ -46,6 +47,8 @@ def url_of(host: str, port: int) -> str:
 
 def check_address(host: str, port: int, *, has_accounts: bool) -> None:
     """Raises AddressRefused for an address that is open to others without accounts, is taken, or isn't here."""
+    if not host:  # which would be every address of this machine
+        raise AddressRefused("--host must name an address, such as 127.0.0.1, not ''")
     if not is_loopback(host) and not has_accounts:
         raise AddressRefused(
             f"{host} can be reached by others, who could read and write every chat: add --auth USER:PASSWORD or "
@@ -67,6 +70,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
         bound.bind(address)
     except OSError as error:
         bound.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise AddressRefused(f"--host {host} is no address of this machine") from error
         if isinstance(error, PermissionError):
             raise AddressRefused(f"port {port} needs more rights than you have: choose one above 1023") from error
         raise AddressRefused(

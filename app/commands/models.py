@@ -21,7 +21,9 @@ app = typer.Typer(
     help="List, fetch, find and remove models.",
 )
 
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Catalogue name or hub id.", show_default=False)]
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Catalogue name, hub id, or path.", show_default=False)
+]
 
 
 @app.command("list", context_settings=HELP_OPTIONS)
@@ -49,7 +51,9 @@ def list_models(
 
 @app.command(context_settings=HELP_OPTIONS)
 def pull(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL", help="Catalogue name or hub id.", show_default=False)],
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODEL", help="Catalogue name, hub id, or path.", show_default=False)
+    ],
 ) -> None:
     """Fetch models ahead of their first use, and print where they are."""
     for model in models:

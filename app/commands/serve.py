@@ -7,6 +7,7 @@ import threading
 import typer
 
 from paged_chat.engine.config import DEFAULT_MODEL
+from paged_chat.engine.model import catalog
 
 from ..errors import EngineUnavailable
 from ..service.chat_events import EngineStatus
@@ -45,6 +46,7 @@ def serve(
     from ..api.binding import check_address
 
     config = config_from(model, device, dtype, weights, kernels, num_blocks)
+    catalog.check_name(model)
     accounts = read_accounts(auth or (), auth_file)
     check_address(host, port, has_accounts=len(accounts) > 0)
 

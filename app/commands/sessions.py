@@ -63,6 +63,8 @@ def list_chats(
         chats = store.chats(user=user, archived=archived, tag=tag, limit=limit)
     for chat in chats:
         typer.echo(_json(chat_fields(chat)) if as_json else chat_text.list_line(chat))
+    if not chats:
+        typer.echo("no such chats" if archived or tag or user else "no chats yet", err=True)
 
 
 @app.command(context_settings=HELP_OPTIONS)
@@ -92,6 +94,8 @@ def search(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each place.")] = False,
 ) -> None:
     """Find words in titles and messages, in any script."""
+    if not "".join(words).strip():
+        raise typer.BadParameter("WORD must not be empty")
     with _store() as store:
         hits = store.search(" ".join(words), user=user, limit=limit)
     for hit in hits:
@@ -100,6 +104,8 @@ def search(
             typer.echo(_json(place | {"snippet": hit.snippet, "highlights": hit.highlights}))
         else:
             typer.echo(chat_text.search_line(hit))
+    if not hits:
+        typer.echo("nothing found", err=True)
 
 
 @app.command(context_settings=HELP_OPTIONS)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from paged_chat.engine.config import DEFAULT_MODEL
+from paged_chat.engine.model import catalog
 
 from ..imports import import_page
 from .engine_options import (
@@ -44,6 +45,7 @@ def web(
     from ..api.binding import check_address
 
     config = config_from(model, device, dtype, weights, kernels, num_blocks)
+    catalog.check_name(model)
     accounts = read_accounts(auth or (), auth_file)
     check_address(host, port, has_accounts=len(accounts) > 0)
 

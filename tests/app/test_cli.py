@@ -75,6 +75,16 @@ def test_a_fault_of_ours_keeps_its_traceback(scripted, monkeypatch):
         cli.main()
 
 
+def test_the_list_of_commands_is_not_cut_short(run_cli):
+    assert "..." not in run_cli("--help").out.partition("Commands:")[2]
+
+
+def test_an_empty_home_is_refused(run_cli):
+    ended = run_cli("--home", "", "sessions", "list")
+    assert ended.code == 2
+    assert "--home must name a folder, not ''" in ended.err
+
+
 def test_a_home_of_nobody_is_a_folder_of_that_name(run_cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run_cli("--home", "~nobody-of-that-name/chats", "sessions", "list").code == 0

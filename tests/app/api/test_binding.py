@@ -17,7 +17,12 @@ def test_addresses_that_others_reach(host):
     assert not is_loopback(host)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", ""])
+def test_an_empty_address_is_refused():  # it would be every address of this machine
+    with pytest.raises(AddressRefused, match=r"^--host must name an address, such as 127\.0\.0\.1, not ''$"):
+        check_address("", 7860, has_accounts=True)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2"])
 def test_an_address_that_others_reach_needs_accounts(host):
     with pytest.raises(AddressRefused, match="could read and write every chat: add --auth"):
         check_address(host, 7860, has_accounts=False)
@@ -34,5 +39,5 @@ def test_a_port_that_is_taken_is_an_error():
 
 
 def test_an_address_that_is_not_this_machines_is_an_error():
-    with pytest.raises(AddressRefused, match=r"203\.0\.113\.7"):
+    with pytest.raises(AddressRefused, match=r"^--host 203\.0\.113\.7 is no address of this machine$"):
         check_address("203.0.113.7", 7860, has_accounts=True)

@@ -51,6 +51,7 @@ def test_what_was_found_out_about_this_machine_is_said(run_cli, home, monkeypatc
 
 
 def test_a_local_model_is_found(run_cli, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
     assert json.loads(run_cli("doctor", "--json", "--model", str(tmp_path)).out)["model_path"] == str(tmp_path)
 
 

@@ -48,11 +48,28 @@ def test_an_address_for_others_needs_accounts(run_cli):
     assert "--auth" in ended.err
 
 
-def test_a_model_that_is_not_there_ends_the_server_with_the_reason(tmp_path):
-    command = [*SERVE, "--port", str(free_port()), "--model", str(tmp_path / "none")]
+@pytest.mark.parametrize("command", ["serve", "web"])
+def test_a_name_of_no_model_is_refused_before_anything_starts(run_cli, command):
+    ended = run_cli(command, "--model", "smolm2")
+    assert (ended.code, ended.out) == (1, "")
+    assert "there is no model 'smolm2'" in ended.err
+
+
+@pytest.mark.parametrize("command", ["serve", "web"])
+@pytest.mark.parametrize("port", ["0", "65536", "x"])
+def test_a_number_that_is_no_port_is_refused(run_cli, command, port):
+    ended = run_cli(command, "--port", port)
+    assert ended.code == 2
+    assert f"'--port': must be a whole number from 1 to 65535, not '{port}'" in ended.err
+
+
+def test_a_model_that_is_broken_ends_the_server_with_the_reason(tmp_path):
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF")
+    command = [*SERVE, "--port", str(free_port()), "--model", str(broken)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_PATIENCE_S)
     assert done.returncode == 1
-    assert "Error: " in done.stderr
+    assert f"Error: {broken}" in done.stderr
     assert "Traceback" not in done.stderr
     assert find_servers() == []
 

@@ -73,7 +73,23 @@ def test_list_by_tag_by_number_archived_and_by_user(run_cli, stored):
 
 def test_an_empty_home_has_an_empty_list(run_cli):
     ended = run_cli("sessions", "list")
-    assert (ended.code, ended.out) == (0, "")
+    assert (ended.code, ended.out, ended.err) == (0, "", "no chats yet\n")
+    assert run_cli("sessions", "list", "--tag", "travel").err == "no such chats\n"
+    assert run_cli("sessions", "search", "alfama").err == "nothing found\n"
+
+
+@pytest.mark.parametrize("command", [["list"], ["search", "alfama"]])
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "2147483648"])
+def test_a_limit_that_makes_no_sense_is_refused(run_cli, command, limit):
+    ended = run_cli("sessions", *command, "--limit", limit)
+    assert ended.code == 2
+    assert f"'--limit': must be a whole number from 1 to 2147483647, not '{limit}'" in ended.err
+
+
+def test_a_search_for_nothing_is_refused(run_cli):
+    ended = run_cli("sessions", "search", "", " ")
+    assert ended.code == 2
+    assert "WORD must not be empty" in ended.err
 
 
 def test_show_prints_the_shown_path_and_what_replies_took(run_cli, stored):
@@ -139,7 +155,8 @@ def test_search_finds_words_in_messages_and_titles(run_cli, stored):
 @pytest.mark.parametrize("query", ['"', "%", "*", "a AND", "NEAR(", "'; DROP TABLE chats; --", "-x"])
 def test_search_takes_any_query(run_cli, stored, query):
     ended = run_cli("sessions", "search", "--", query)
-    assert (ended.code, ended.err) == (0, "")
+    assert ended.code == 0
+    assert ended.err in ("", "nothing found\n")
 
 
 def test_search_as_json_says_where_the_words_are(run_cli, stored):
