@@ -3,9 +3,12 @@
 Look at what changed in the report before you do.
 """
 
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from pytest_textual_snapshot import normalize_svg
 
 from long_chat import add_long_chat
 from paged_chat.app.cache_view.block_view import LogLine
@@ -13,6 +16,9 @@ from paged_chat.app.service import running_reply
 from terminal import Terminal, make_app
 
 SIZES = [(80, 24), (140, 45)]
+SNAPSHOTS = Path(__file__).parent / "__snapshots__" / "test_snapshots"
+# How long a screen may differ from its snapshot before that is a fault, and how long a new one has to hold still.
+PATIENCE_S, STILL_S = 20.0, 1.0
 COST_LINE = {"ttft_ms": 48.0, "tokens_per_s": 118.0}
 
 REPLY = """**Day one**: Alfama in the morning, before it is warm.
@@ -46,8 +52,10 @@ def steady(monkeypatch):
 
 
 @pytest.fixture(params=SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def snap(request, desk, snap_compare):
+def snap(request, desk, snap_compare, monkeypatch):
     """`snap(story)` runs the story and compares the screen it leaves."""
+    monkeypatch.setattr("paged_chat.tui.app.PagedChatTui.NOTIFICATION_TIMEOUT", 600.0)
+    monkeypatch.setattr("paged_chat.tui.notices.ERROR_SHOWN_S", 600.0)
 
     def compare(story):
         app = make_app(desk)
@@ -58,11 +66,30 @@ def snap(request, desk, snap_compare):
             await terminal.until(lambda: terminal.screen.engine_status and terminal.screen.engine_status.window)
             terminal.prompt.cursor_blink = False
             await story(terminal)
-            await terminal.pilot.pause()
+            await drawn(terminal, request)
 
         assert snap_compare(app, terminal_size=request.param, run_before=run)
 
     return compare
+
+
+async def drawn(terminal, request):
+    """Waits for what is drawn a moment later: until the screen is its snapshot, or holds still where there is none."""
+    snapshot = SNAPSHOTS / f"{request.node.name}.svg"
+    is_taken = request.config.option.update_snapshots or not snapshot.exists()
+    stored = None if is_taken else normalize_svg(snapshot.read_text("utf-8"))
+    seen, since = None, time.monotonic()
+    deadline = since + PATIENCE_S
+    while time.monotonic() < deadline:
+        await terminal.pilot.pause()
+        shown = normalize_svg(terminal.app.export_screenshot(title=terminal.app.title, simplify=True))
+        if shown == stored:
+            return
+        if shown != seen:
+            seen, since = shown, time.monotonic()
+        elif is_taken and time.monotonic() > since + STILL_S:
+            return
+        await terminal.pilot.pause(0.05)
 
 
 async def settle(terminal):
@@ -72,7 +99,6 @@ async def settle(terminal):
         await terminal.until(lambda: panel._follower.next_event and not panel._follower.is_fading)
         pool_map = panel.query_one("PoolMap")
         await terminal.until(lambda: "f" not in pool_map.render_line(0).text)
-        await terminal.pilot.pause(0.3)
 
 
 def test_empty(snap):
@@ -108,7 +134,6 @@ def test_a_reply_that_grows(snap, desk):
         await terminal.keys("enter")
         desk.fake.let(1)
         await terminal.until(lambda: terminal.texts[-1:] == ["D"])
-        await terminal.pilot.pause(1.2)
 
     snap(story)
 
@@ -128,6 +153,7 @@ def test_an_error(snap):
     async def story(terminal):
         await terminal.write("/halp")
         await terminal.keys("enter")
+        await terminal.until(lambda: terminal.notices)
 
     snap(story)
 
@@ -164,8 +190,6 @@ def test_settings(snap):
         await terminal.keys("f3")
         await terminal.until(lambda: terminal.app.screen is not terminal.screen)
         terminal.app.screen.query_one("TextArea").cursor_blink = False
-        await terminal.until(lambda: terminal.screen.query_one("ChatList")._open_id())
-        await terminal.pilot.pause(0.3)
 
     snap(story)
 

@@ -129,6 +129,7 @@ class ChatScreen(ChatActions):
         self.chat, self.messages = None, MessageTree(())
         if chat_id is None:
             self.prompt.set_history([])
+            self.show_plan()
         else:
             await self._read_chat(chat_id)
             self.prompt.set_history([message.text for message in self.path if message.role == "user"])
@@ -154,6 +155,8 @@ class ChatScreen(ChatActions):
         await self.show_rows()
         self.show_title()
         self.explain()
+        if self.selected_id is None:
+            self.show_plan()
 
     def explain(self) -> None:
         self._explain()
@@ -272,7 +275,7 @@ class ChatScreen(ChatActions):
         else:
             self.selected_id = None
             self.explain()
-            self.query_one(Meter).show(left="")
+            self.query_one(Meter).show()
             self.prompt.focus()
             self.conversation.anchor()
 

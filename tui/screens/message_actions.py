@@ -49,7 +49,7 @@ class MessageActions(TokenActions):
             with contextlib.suppress(PagedChatError):
                 planned = await asyncio.wrap_future(plan(message.chat_id, message.id))
                 words.append(f"{action}: {planned}")
-        self.query_one(Meter).show(left=" · ".join(words))
+        self.query_one(Meter).show(" · ".join(words))
 
     # Writing again
 

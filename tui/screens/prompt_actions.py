@@ -140,7 +140,7 @@ class PromptActions(ServiceScreen):
     def look_at_prompt(self, event: PromptChanged) -> None:
         """Offers what the word could become, and asks what sending would cost."""
         self._offer_completions(event.text)
-        self._show_plan(event.text)
+        self.show_plan()
 
     def _offer_completions(self, text: str) -> None:
         completions = self.query_one(Completions)
@@ -152,26 +152,35 @@ class PromptActions(ServiceScreen):
         else:
             completions.offer([(word, "") for word in matching_paths(self.prompt.word_before_cursor)])
 
+    def show_plan(self) -> None:
+        """Tells what sending the prompt would cost, once there is a pause in the writing."""
+        self._show_plan(self.prompt.text)
+
     @work(group="plan", exclusive=True, exit_on_error=False)
     async def _show_plan(self, text: str) -> None:
         meter = self.query_one(Meter)
-        if not text.strip() or self.service is None or slash_commands.completions(text):
-            meter.show(left="")
+        is_written = bool(text.strip()) and not slash_commands.completions(text)
+        if not is_written:
+            meter.show()
+        if self.service is None:
             return
         await asyncio.sleep(PLAN_AFTER_S)
+        if self.chat is None and not is_written:
+            meter.show_new()
+            return
         try:
-            attachments = attachments_in(text)
+            attachments = attachments_in(text) if is_written else []
             added = [(attachment.name, attachment.text) for attachment in attachments]
             added += [(word.strip("[]"), pasted) for word, pasted in self.prompt.pastes.items() if word in text]
             left = [f"{name}: {await self._count_tokens(content):,} tokens" for name, content in added]
-            whole = self.prompt.expanded(text)
+            whole = self.prompt.expanded(text) if is_written else ""
             if self.chat is None:
-                meter.show(left=", ".join(left), window=await self._count_tokens(whole))
+                meter.show_new(", ".join(left), num_tokens=await self._count_tokens(whole))
                 return
-            if self.variants:
+            if self.variants and is_written:
                 asked = self.service.plans.compare(self.chat.id, whole, self.variants, attachments=attachments)
                 prompts = await asyncio.wrap_future(asked)
-                meter.show(left=", ".join([*left, str(prompts)]))
+                meter.show(", ".join([*left, str(prompts)]))
                 return
             planned: Future[SendPlan]
             if self.edited_id is not None:
@@ -179,10 +188,11 @@ class PromptActions(ServiceScreen):
             else:
                 planned = self.service.plans.send(self.chat.id, whole, attachments=attachments)
             plan = await asyncio.wrap_future(planned)
-            meter.show(left=", ".join([*left, str(plan)]), plan=plan)
+            meter.show(", ".join([*left, str(plan)]) if is_written else "", plan=plan)
         except PagedChatError as error:
             # While a reply is written or the model loads there is nothing to plan; sending says so if it must.
-            meter.show(left=str(error))
+            if is_written:
+                meter.show(str(error))
 
     async def _count_tokens(self, text: str) -> int:
         return await asyncio.wrap_future(self.open_service.tokens.count(text))

@@ -18,15 +18,17 @@ class Meter(Static):
         super().__init__("", id="meter", markup=False)
         self._left, self._right = "", ""
 
-    def show(self, *, left: str | None = None, plan: SendPlan | None = None, window: int | None = None) -> None:
-        """What isn't given stays as it was."""
-        if left is not None:
-            self._left = left
+    def show(self, left: str = "", *, plan: SendPlan | None = None) -> None:
+        """With a plan also how full the window would be; without one that stays as it was."""
+        self._left = left
         if plan is not None:
             self._right = f"{plan.num_prompt_tokens:,} / {plan.window:,}"
-            self._left = left if left is not None else str(plan)
-        elif window is not None:
-            self._right = f"{window:,} tokens"
+        self._draw()
+
+    def show_new(self, left: str = "", *, num_tokens: int = 0) -> None:
+        """For a chat that doesn't exist yet: how long its first message is."""
+        self._left = left
+        self._right = f"{num_tokens:,} token{'' if num_tokens == 1 else 's'}" if num_tokens else ""
         self._draw()
 
     def on_resize(self) -> None:
