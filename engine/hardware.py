@@ -60,6 +60,13 @@ def resolve_config(config: EngineConfig) -> ResolvedConfig:
     return ResolvedConfig(str(device), str(choose_dtype(config.dtype, device)).removeprefix("torch."), backend.name)
 
 
+def has_wide_vectors() -> bool:
+    """Whether the processor computes with vectors that our kernels are fast with."""
+    from paged_chat.kernels.cpu.simd import FEATURES
+
+    return any(FEATURES.get(feature) for feature in ("avx512f", "avx2", "neon"))
+
+
 def kernel_paths() -> tuple[list[str], list[str]]:
     """(ways to compute that were checked on this machine and pass, what is wrong with the rest), a line each.
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import tempfile
 from pathlib import Path
 
 import platformdirs
@@ -33,6 +34,19 @@ def prepared_folder(source: Path) -> Path:
     """What was made once from a model's files and is kept: its converted tokenizer, its weights as they are used."""
     path = source.absolute()
     return models_folder() / "prepared" / f"{path.stem}-{xxhash.xxh3_64_hexdigest(str(path).encode())}"
+
+
+def can_write(folder: Path) -> bool:
+    """Whether files can be made in a folder, or in the nearest one above it that is there; leaves no trace.
+
+    It tries, because rights don't tell: root has all of them, and a disk can be mounted for reading alone.
+    """
+    nearest = next((one for one in (folder, *folder.absolute().parents) if one.exists()), folder)
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            return True
+    except OSError:
+        return False
 
 
 def _made(folder: Path) -> Path:

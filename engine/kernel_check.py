@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..kernels import Backend, choose_backend
+from .compiled_kernels import keep_compiled_kernels
 from .config import EngineConfig
 from .errors import InvalidParameter
 from .kernel_bandwidth import copy_gb_per_s, gb_per_s
@@ -50,6 +51,7 @@ def check_kernels(config: EngineConfig) -> Iterator[KernelCheck]:
 
     Raises InvalidParameter for a device or kernels that this machine doesn't have.
     """
+    keep_compiled_kernels()
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
     try:

@@ -26,6 +26,7 @@ ALLOWED_PACKAGES = {
 # before the engine, and so torch, is imported; where things live on disk; what the machine and its kernels can do.
 PUBLIC_ENGINE_MODULES = {
     "paged_chat.engine",
+    "paged_chat.engine.compiled_kernels",
     "paged_chat.engine.config",
     "paged_chat.engine.errors",
     "paged_chat.engine.events",
@@ -33,6 +34,7 @@ PUBLIC_ENGINE_MODULES = {
     "paged_chat.engine.home",
     "paged_chat.engine.kernel_check",
     "paged_chat.engine.model.catalog",
+    "paged_chat.engine.model.file_check",
     "paged_chat.engine.number_range",
     "paged_chat.engine.progress",
     "paged_chat.engine.request",

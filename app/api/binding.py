@@ -9,6 +9,8 @@ import socket
 
 from paged_chat.engine.errors import PagedChatError
 
+WEB_PORT, SERVE_PORT = 7860, 7861
+"""Where `paged-chat web` and `serve` listen unless told otherwise."""
 LOOPBACK_NAMES = frozenset(["localhost", "127.0.0.1", "::1"])
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +23,8 @@ from .engine_options import DeviceOption, DtypeOption, ModelOption, from_options
 if TYPE_CHECKING:
     from paged_chat.engine.hardware import Device, ResolvedConfig
     from paged_chat.engine.kernel_check import KernelCheck
+
+    from ..troubles import Trouble
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -46,7 +46,7 @@ EXIT_FAULT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What `doctor` found out; `faults` says, a sentence each, what keeps the app from working."""
+    """What `doctor` found out."""
 
     paged_chat: str
     python: str
@@ -60,7 +60,11 @@ class Report:
     model_path: str | None
     checked: list[str]  # ways to compute that give the right results here, a line each
     slower: list[str]  # what is wrong with the others, which others replace
-    faults: list[str]
+    troubles: list[Trouble]
+
+    @property
+    def has_fault(self) -> bool:
+        return any(trouble.is_fault for trouble in self.troubles)
 
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -92,7 +96,7 @@ def doctor(
         if with_kernels:
             shown["kernels"] = [{**asdict(check), "passed": check.passed} for check in checks]
         print(json.dumps(shown, ensure_ascii=False))
-    if report.faults or not all(check.passed for check in checks):
+    if report.has_fault or not all(check.passed for check in checks):
         raise typer.Exit(EXIT_FAULT)
 
 
@@ -100,35 +104,37 @@ def examine(config: EngineConfig) -> Report:
     """Looks at everything and changes nothing; a part that is broken becomes a fault, not an exception."""
     from paged_chat.engine.hardware import kernel_paths, list_devices, resolve_config
 
-    faults = []
+    from ..troubles import Trouble, find_troubles
+
+    devices = list_devices()
+    troubles: list[Trouble] = []
     try:
         uses = resolve_config(config)
     except PagedChatError as error:
         uses = None
-        faults.append(str(error))
-    try:
-        folder = home()
-        home_free_bytes = shutil.disk_usage(folder).free
-        if not os.access(folder, os.W_OK):
-            faults.append(f"the home folder {folder} can't be written to")
-    except OSError as error:
-        folder, home_free_bytes = Path(error.filename or os.environ.get("PAGED_CHAT_HOME", "")), None
-        faults.append(f"the home folder {folder} can't be made: {error.strerror or error}")
+        troubles.append(
+            Trouble(str(error), "`paged-chat doctor` without --device shows those there are", is_fault=True)
+        )
+    folder = home()
+    used = (
+        None if uses is None else next((one for one in devices if one.name in (uses.device, f"{uses.device}:0")), None)
+    )
+    troubles += find_troubles(config.model, used)
     checked, slower = kernel_paths()
     return Report(
         paged_chat=version("paged-chat"),
         python=platform.python_version(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         packages={name: _installed(name) for name in PACKAGES},
-        devices=list_devices(),
+        devices=devices,
         uses=uses,
         home=str(folder),
-        home_free_bytes=home_free_bytes,
+        home_free_bytes=shutil.disk_usage(folder).free if folder.is_dir() else None,
         model=config.model,
-        model_path=_path_of(config.model) if home_free_bytes is not None else None,
+        model_path=_path_of(config.model),
         checked=checked,
         slower=slower,
-        faults=faults,
+        troubles=troubles,
     )
 
 
@@ -157,13 +163,18 @@ def show_report(report: Report) -> None:
         print(f"uses    device {report.uses.device}, dtype {report.uses.dtype}, kernels {report.uses.kernels}")
     free = "" if report.home_free_bytes is None else f", {report.home_free_bytes / 2**30:.1f} GiB free"
     print(f"home    {report.home}{free}")
-    print(f"model   {report.model}: {report.model_path or 'not here yet; fetched when first used'}")
+    absent = "not here" if report.has_fault else "not here yet; fetched when first used"
+    print(f"model   {report.model}: {report.model_path or absent}")
     for line in report.checked:
         print(f"checked {line}")
     for line in report.slower:
         typer.secho(f"slower  {line}", fg="yellow")
-    for fault in report.faults:
-        typer.secho(f"fault   {fault}", fg="red")
+    for trouble in sorted(report.troubles, key=lambda trouble: trouble.is_fault):
+        label, colour = ("fault  ", "red") if trouble.is_fault else ("warning", "yellow")
+        typer.secho(f"{label} {trouble.words}", fg=colour)
+        print(f"        remedy: {trouble.remedy}")
+    if not report.has_fault:
+        typer.secho("ready   nothing keeps paged-chat from working here", fg="green")
     sys.stdout.flush()
 
 

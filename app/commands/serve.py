@@ -9,6 +9,7 @@ import typer
 from paged_chat.engine.config import DEFAULT_MODEL
 from paged_chat.engine.model import catalog
 
+from ..api.binding import SERVE_PORT, check_address
 from ..errors import EngineUnavailable
 from ..service.chat_events import EngineStatus
 from .engine_options import (
@@ -24,7 +25,6 @@ from .server_options import DEFAULT_HOST, AuthFileOption, AuthOption, HostOption
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-DEFAULT_PORT = 7861
 ENGINE_CLOSE_S = 0.5
 
 
@@ -32,7 +32,7 @@ ENGINE_CLOSE_S = 0.5
 def serve(
     model: ModelOption = DEFAULT_MODEL,
     host: HostOption = DEFAULT_HOST,
-    port: PortOption = DEFAULT_PORT,
+    port: PortOption = SERVE_PORT,
     auth: AuthOption = None,
     auth_file: AuthFileOption = None,
     device: DeviceOption = "auto",
@@ -43,7 +43,6 @@ def serve(
 ) -> None:
     """Serve the engine to other programs, by OpenAI's API."""
     from ..api.accounts import read_accounts
-    from ..api.binding import check_address
 
     config = config_from(model, device, dtype, weights, kernels, num_blocks)
     catalog.check_name(model)

@@ -9,6 +9,7 @@ import typer
 from paged_chat.engine.config import DEFAULT_MODEL
 from paged_chat.engine.model import catalog
 
+from ..api.binding import WEB_PORT, check_address
 from ..imports import import_page
 from .engine_options import (
     DeviceOption,
@@ -23,14 +24,12 @@ from .server_options import DEFAULT_HOST, AuthFileOption, AuthOption, HostOption
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-DEFAULT_PORT = 7860
-
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
 def web(
     model: ModelOption = DEFAULT_MODEL,
     host: HostOption = DEFAULT_HOST,
-    port: PortOption = DEFAULT_PORT,
+    port: PortOption = WEB_PORT,
     auth: AuthOption = None,
     auth_file: AuthFileOption = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
@@ -42,7 +41,6 @@ def web(
 ) -> None:
     """Open a page to chat on, in the browser."""
     from ..api.accounts import read_accounts
-    from ..api.binding import check_address
 
     config = config_from(model, device, dtype, weights, kernels, num_blocks)
     catalog.check_name(model)

@@ -53,6 +53,13 @@ def open_database(path: StorePath) -> sqlite3.Connection:
         return connection
 
 
+def look_at(path: Path) -> None:
+    """Raises as `open_database` does for a file that it would refuse; writes nothing, and takes none for a good one."""
+    if path.exists():
+        with errors_in_words(path):
+            _refuse_what_isnt_ours(path)
+
+
 def connect(path: StorePath, *, mode: str = "rw") -> sqlite3.Connection:
     """A connection that any one thread at a time may use; transactions are begun and ended in so many words.
 

@@ -79,7 +79,7 @@ def resolve(model: str, on_progress: OnProgress = ignore_progress) -> ModelSourc
 
     Raises ModelNotFound, or DownloadFailed.
     """
-    if (entry := _entry(model)) is not None:
+    if (entry := catalog_entry(model)) is not None:
         return _pulled(entry, on_progress)
     check_name(model)
     if (local := _local(model)) is not None:
@@ -89,27 +89,32 @@ def resolve(model: str, on_progress: OnProgress = ignore_progress) -> ModelSourc
 
 def pull_model(model: str, on_progress: OnProgress = ignore_progress) -> Path:
     """Fetches a model ahead of its first use; of a hub model also what has changed since. Raises as `resolve` does."""
-    if _entry(model) is None and _local(model) is None and HUB_ID.fullmatch(model):
+    if is_hub_id(model):
         return fetch_snapshot(model, on_progress)
     return resolve(model, on_progress).path
 
 
 def model_path(model: str) -> Path:
     """Where a model is on this disk. Raises ModelNotFound where it isn't here."""
-    return _here(model).path
+    return model_on_disk(model).path
+
+
+def is_hub_id(model: str) -> bool:
+    """Whether a name is one of the hub's, and nothing that lies here."""
+    return catalog_entry(model) is None and _local(model) is None and HUB_ID.fullmatch(model) is not None
 
 
 def check_name(model: str) -> None:
     """Raises ModelNotFound for what can be no model, here or on the hub: before anything is started for it."""
-    if _entry(model) is None and _local(model) is None and not HUB_ID.fullmatch(model):
+    if catalog_entry(model) is None and _local(model) is None and not HUB_ID.fullmatch(model):
         raise _not_found(model)
 
 
 def is_same_model(one: str, other: str) -> bool:
     """Whether two names mean one model: a catalogue's model has several, and a path can be written in several ways."""
-    entry = _entry(one)
+    entry = catalog_entry(one)
     if entry is not None:
-        return entry is _entry(other)
+        return entry is catalog_entry(other)
     return one == other or _written_out(one) == _written_out(other)
 
 
@@ -147,9 +152,9 @@ def remove_model(model: str) -> int:
     Of a folder or file of the user's own only what was prepared from it is removed.
     Raises ModelNotFound for a model that isn't here.
     """
-    source = _here(model)
+    source = model_on_disk(model)
     doomed = [prepared_folder(source.path)]
-    if (entry := _entry(model)) is not None:
+    if (entry := catalog_entry(model)) is not None:
         doomed.append(entry.path.parent)
     elif _local(model) is None:
         doomed.append(repository_folder(model))
@@ -161,7 +166,8 @@ def remove_model(model: str) -> int:
     return num_freed
 
 
-def _entry(model: str) -> CatalogEntry | None:
+def catalog_entry(model: str) -> CatalogEntry | None:
+    """The catalogue's model of that name; None for a path or a hub id."""
     wanted = model.lower()
     return next((entry for entry in CATALOG if wanted == entry.name or wanted in entry.aliases), None)
 
@@ -201,8 +207,9 @@ def _pulled(entry: CatalogEntry, on_progress: OnProgress) -> ModelSource:
     return ModelSource(entry.name, "gguf", entry.path)
 
 
-def _here(model: str) -> ModelSource:
-    if (entry := _entry(model)) is not None:
+def model_on_disk(model: str) -> ModelSource:
+    """A model that is on this disk. Raises ModelNotFound where it isn't."""
+    if (entry := catalog_entry(model)) is not None:
         if entry.is_here:
             return ModelSource(entry.name, "gguf", entry.path)
     elif (local := _local(model)) is not None:

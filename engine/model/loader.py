@@ -10,6 +10,7 @@ import xxhash
 from torch import Tensor
 
 from ...kernels import Backend, choose_backend
+from ..compiled_kernels import keep_compiled_kernels
 from ..config import EngineConfig
 from ..errors import InvalidParameter
 from ..progress import LoadProgress, OnProgress, ignore_progress
@@ -72,6 +73,7 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
     Raises ModelNotFound, ModelUnsupported, ModelFileInvalid, DownloadFailed, OutOfMemory, and InvalidParameter for a
     device, kernels or weights that this machine or model doesn't allow.
     """
+    keep_compiled_kernels()
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
     try:

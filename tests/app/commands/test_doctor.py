@@ -25,7 +25,8 @@ def test_json_holds_the_same(run_cli, home):
     report = json.loads(run_cli("doctor", "--json", "--device", "cpu", "--dtype", "bfloat16").out)
     assert report["uses"] == {"device": "cpu", "dtype": "bfloat16", "kernels": "cpu"}
     assert report["devices"][0]["name"] == "cpu"
-    assert (report["home"], report["model_path"], report["faults"]) == (str(home), None, [])
+    assert (report["home"], report["model_path"]) == (str(home), None)
+    assert [trouble for trouble in report["troubles"] if trouble["is_fault"]] == []
     assert report["packages"]["torch"].startswith("2.")
 
 
@@ -59,9 +60,27 @@ def test_a_home_that_cannot_be_made_is_a_fault(run_cli, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("PAGED_CHAT_HOME", str(tmp_path / "file" / "home"))
     ended = run_cli("doctor", "--json")
-    [fault] = json.loads(ended.out)["faults"]
+    [trouble] = json.loads(ended.out)["troubles"]
     assert ended.code == 1
-    assert fault.startswith(f"the home folder {tmp_path / 'file'}")
+    assert trouble == {
+        "words": f"the home folder {tmp_path / 'file' / 'home'} can't be made",
+        "remedy": "name another one with --home or PAGED_CHAT_HOME, or change the rights to it",
+        "is_fault": True,
+    }
+
+
+def test_faults_come_last_each_with_its_remedy(run_cli, home, tmp_path):
+    home.mkdir()
+    (home / "chats.db").write_bytes(b"no database at all, but of more than 16 bytes")
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF")
+    lines = run_cli("doctor", "--device", "cpu", "--model", str(broken)).out.splitlines()
+    assert lines[-4].startswith(f"fault   {home / 'chats.db'} is damaged or isn't a database")
+    assert lines[-3].startswith("        remedy: put a copy of yours in its place")
+    assert (
+        lines[-2] == f"fault   {broken} isn't a sound GGUF file: it ends inside its header, at byte 4: it was cut short"
+    )
+    assert lines[-1] == "        remedy: fetch the file again, or choose another model with --model"
 
 
 def test_a_device_that_is_not_there_is_a_fault(run_cli):

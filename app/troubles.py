@@ -1,0 +1,176 @@
+"""What commonly keeps the program from working here, or makes it slow, and what to do about each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from paged_chat.engine.compiled_kernels import folder_of_numba
+from paged_chat.engine.errors import PagedChatError
+from paged_chat.engine.hardware import Device, has_wide_vectors
+from paged_chat.engine.home import can_write, home
+from paged_chat.engine.model import catalog
+from paged_chat.engine.model.file_check import check_files
+
+from .api.binding import SERVE_PORT, WEB_PORT, AddressRefused, bound_socket
+from .api.server_record import ServerRecord, records
+from .store.database import look_at
+from .store.default_path import default_path
+
+LOOPBACK = "127.0.0.1"
+DEFAULT_PORTS = {"web": WEB_PORT, "serve": SERVE_PORT}
+PROGRAM_BYTES = 500 * 2**20  # what the program itself takes
+POOL_BYTES = 512 * 2**20  # the least that is left for KV blocks by default
+SPARE_DISK_BYTES = 500 * 10**6
+NUM_PORTS_TRIED = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """`is_fault`: it keeps the program from working; otherwise only something of it."""
+
+    words: str
+    remedy: str
+    is_fault: bool = False
+
+
+def find_troubles(model: str, device: Device | None) -> Iterator[Trouble]:
+    """device: the one that the model would run on; None where the one that was asked for isn't there.
+
+    Everything is looked at and nothing is changed.
+    """
+    folder = home()
+    if not folder.is_dir() or not can_write(folder):
+        yield unwritable_home(folder)
+        return  # what follows is about what lies in it
+    yield from database_troubles()
+    yield from model_troubles(model, device, folder)
+    yield from server_troubles()
+    if device is not None and device.name == "cpu":
+        yield from processor_troubles()
+
+
+def unwritable_home(folder: Path) -> Trouble:
+    fault = "can't be written to" if folder.is_dir() else "can't be made"
+    return Trouble(
+        f"the home folder {folder} {fault}",
+        "name another one with --home or PAGED_CHAT_HOME, or change the rights to it",
+        is_fault=True,
+    )
+
+
+def database_troubles() -> Iterator[Trouble]:
+    try:
+        look_at(default_path())
+    except PagedChatError as error:
+        words, _, remedy = str(error).partition(": ")
+        yield Trouble(words, remedy or "look at the file", is_fault=True)
+
+
+def model_troubles(model: str, device: Device | None, folder: Path) -> Iterator[Trouble]:
+    free_disk = shutil.disk_usage(folder).free
+    try:
+        path = catalog.model_path(model)
+    except PagedChatError:
+        yield from _trouble_of_fetching(model, free_disk, folder)
+        return
+    if free_disk < SPARE_DISK_BYTES:
+        yield Trouble(
+            f"only {_megabytes(free_disk)} are free on the disk of {folder}",
+            "make room, or chats can't be saved soon; `paged-chat models rm` removes a model",
+        )
+    try:
+        num_bytes = check_files(model)
+    except PagedChatError as error:
+        yield Trouble(str(error), _remedy_of_broken_file(model, path), is_fault=True)
+        return
+    if device is not None and device.free_bytes is not None:
+        yield from _trouble_of_memory(model, num_bytes, device.free_bytes, device.name)
+
+
+def _trouble_of_fetching(model: str, free_disk: int, folder: Path) -> Iterator[Trouble]:
+    try:
+        catalog.check_name(model)
+    except PagedChatError as error:
+        yield Trouble(str(error), "`paged-chat models list` shows the names", is_fault=True)
+        return
+    entry = catalog.catalog_entry(model)
+    needed = SPARE_DISK_BYTES if entry is None else entry.file.bytes_to_fetch
+    if free_disk < needed:
+        yield Trouble(
+            f"only {_megabytes(free_disk)} are free on the disk of {folder}, and fetching {model} takes "
+            f"{'more' if entry is None else _megabytes(needed)}",
+            "make room, or set PAGED_CHAT_HOME to a folder on a larger disk",
+            is_fault=True,
+        )
+
+
+def _remedy_of_broken_file(model: str, path: Path) -> str:
+    if path.is_relative_to(home()) or catalog.is_hub_id(model):
+        return f"`paged-chat models rm {model}`, then `paged-chat models pull {model}` fetch it anew"
+    return "fetch the file again, or choose another model with --model"
+
+
+def _trouble_of_memory(model: str, num_bytes: int, free_bytes: int, device: str) -> Iterator[Trouble]:
+    program_bytes = PROGRAM_BYTES if device == "cpu" else 0
+    needed = num_bytes + program_bytes + POOL_BYTES
+    if free_bytes < needed:
+        yield Trouble(
+            f"{_megabytes(free_bytes)} of memory are free on {device}, and {model} takes about {_megabytes(needed)} "
+            f"with the program and {_megabytes(POOL_BYTES)} of KV blocks",
+            "close other programs, choose a smaller model, or keep fewer blocks with --num-blocks",
+            is_fault=free_bytes < num_bytes + program_bytes,
+        )
+
+
+def server_troubles() -> Iterator[Trouble]:
+    """Servers of this person that run already, and default ports that other programs have."""
+    running = records()
+    taken = {record.address for record in running}
+    for record in running:
+        yield Trouble(f"paged-chat {record.command} runs at {record.address} (process {record.pid})", _use_of(record))
+    for command, port in DEFAULT_PORTS.items():
+        if f"{LOOPBACK}:{port}" not in taken and not _is_free(port):
+            yield Trouble(
+                f"another program has port {port} of {LOOPBACK}, which `paged-chat {command}` takes by default",
+                f"start it with `paged-chat {command} --port {_free_port_after(port)}`",
+            )
+
+
+def _use_of(record: ServerRecord) -> str:
+    second = f"a second one needs a --port of its own, such as {_free_port_after(SERVE_PORT)}"
+    page = f"open http://{record.address}, or " if record.command == "web" else ""
+    return f"{page}share its engine with `paged-chat tui --engine shared`; {second}"
+
+
+def _is_free(port: int) -> bool:
+    try:
+        bound_socket(LOOPBACK, port).close()
+    except AddressRefused:
+        return False
+    return True
+
+
+def _free_port_after(port: int) -> int:
+    return next((one for one in range(port + 1, port + NUM_PORTS_TRIED) if _is_free(one)), 0)
+
+
+def processor_troubles() -> Iterator[Trouble]:
+    if not has_wide_vectors():
+        yield Trouble(
+            "this processor has neither AVX2 nor AVX-512 nor NEON, so replies come slowly",
+            "take a small model, such as the default one, or a machine of the last ten years",
+        )
+    if folder_of_numba() is None:
+        where = "NUMBA_CACHE_DIR" if os.environ.get("NUMBA_CACHE_DIR") else "the program's folder and the user's cache"
+        yield Trouble(
+            f"Numba can keep compiled kernels nowhere: {where} can't be written",
+            f"set NUMBA_CACHE_DIR to a folder that can; until then {home() / 'cache' / 'kernels'} serves",
+        )
+
+
+def _megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.0f} MB"
