@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .draw import draw
 from .request import SamplingParams, TokenLogprobs
 from .sequence import Sequence
 
@@ -55,7 +56,8 @@ def sample(logits: Tensor, sequences: ListOf[Sequence], rows: ListOf[int]) -> li
             if sequence.params.temperature < GREEDY_BELOW:
                 token_id = int(adjusted.argmax())
             else:
-                token_id = _draw(adjusted, sequence.params, uniform(sequence.seed, len(sequence.token_ids)))
+                number = uniform(sequence.seed, len(sequence.token_ids))
+                token_id = draw(adjusted.float().cpu().numpy(), sequence.params, number)
         logprobs = None
         if sequence.params.logprobs is not None:
             logprobs = _logprobs(logits[row], token_id, sequence.params.logprobs)
@@ -107,38 +109,6 @@ def _penalise(logits: Tensor, sequence: Sequence) -> Tensor:
         penalties = params.presence_penalty + params.frequency_penalty * occurrences
         logits = logits.index_add(0, token_ids, penalties, alpha=-1)
     return logits
-
-
-def _draw(logits: Tensor, params: SamplingParams, number: float) -> int:
-    """Inverts the cumulative distribution of what top-k, min-p and top-p leave, in the order of token ids.
-
-    The cuts are made by value, so tokens as likely as the last one kept are kept too, however a sort orders them.
-    """
-    # Subtracting the largest first keeps the smallest temperature from overflowing.
-    scaled = (logits - logits.max()) / params.temperature
-    if 0 < params.top_k < len(scaled):
-        least = torch.topk(scaled, params.top_k).values[-1]
-        scaled = scaled.masked_fill(scaled < least, float("-inf"))
-    probabilities = torch.softmax(scaled, dim=-1)
-    if params.min_p > 0:
-        probabilities = probabilities * (probabilities >= params.min_p * probabilities.max())
-    if params.top_p < 1:
-        probabilities = probabilities * (probabilities >= _nucleus_bound(probabilities, params.top_p))
-    cumulative = torch.cumsum(probabilities, dim=-1, dtype=torch.float64)
-    target = torch.tensor(number, dtype=torch.float64, device=logits.device) * cumulative[-1]
-    return int(torch.searchsorted(cumulative, target, right=True).clamp(max=len(cumulative) - 1))
-
-
-def _nucleus_bound(probabilities: Tensor, top_p: float) -> Tensor:
-    """The smallest probability in the smallest set of tokens that reaches `top_p` of the total."""
-    needed = top_p * probabilities.sum(dtype=torch.float64)
-    # The nucleus is nearly always small: sorting a whole vocabulary costs more than the rest of the draw.
-    for count in (256, len(probabilities)):
-        largest = torch.topk(probabilities, min(count, len(probabilities))).values
-        reached = torch.cumsum(largest, dim=-1, dtype=torch.float64) >= needed
-        if reached[-1]:
-            return largest[int(reached.int().argmax())]
-    return largest[-1]
 
 
 def _logprobs(logits: Tensor, token_id: int, num_top: int) -> TokenLogprobs:
