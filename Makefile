@@ -14,6 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := kernels engine app tui
 INSTALLED := $(VENV)/.installed
+TESTABLE := $(VENV)/.testable
 LINKED := $(VENV)/src/.linked
 TORCH_INDEX := $(if $(TORCH),--extra-index-url https://download.pytorch.org/whl/$(TORCH))
 
@@ -29,18 +30,18 @@ web: $(INSTALLED) ## Open the chat page: http://127.0.0.1:7860
 tui: $(INSTALLED) ## Chat in this terminal
 	@$(BIN)/paged-chat tui
 
-test: $(INSTALLED) ## Run the tests
+test: $(TESTABLE) ## Run the tests
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-install: $(INSTALLED) ## Make .venv and install into it
+install: $(TESTABLE) ## Make .venv and install into it, with all that tests need
 
-lint: $(INSTALLED) $(LINKED) ## Check style and types
+lint: $(TESTABLE) $(LINKED) ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p paged_chat
 	$(BIN)/mypy tests
 
-format: $(INSTALLED) ## Format the code and mend what ruff can
+format: $(TESTABLE) ## Format the code and mend what ruff can
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
@@ -48,15 +49,23 @@ clean: ## Remove .venv and every cache (models and chats stay)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(PACKAGES) tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED): pyproject.toml
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || \
 	    { echo "paged-chat needs Python 3.11 to 3.14; $(PYTHON) isn't. Name one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(TORCH_INDEX) --editable '.[test]'
+	$(BIN)/python -m pip install $(TORCH_INDEX) --editable '$(1)'
+endef
+
+$(INSTALLED): pyproject.toml
+	$(call install,.)
 	@touch $@
 
+$(TESTABLE): pyproject.toml
+	$(call install,.[test])
+	@touch $(INSTALLED) $@
+
 # mypy doesn't see through setuptools' editable finder; these links lay the packages out as they are imported.
-$(LINKED): Makefile $(INSTALLED)
+$(LINKED): Makefile $(TESTABLE)
 	mkdir -p $(VENV)/src/paged_chat
 	for package in $(PACKAGES); do ln -sfn ../../../$$package $(VENV)/src/paged_chat/$$package; done
 	@touch $@
