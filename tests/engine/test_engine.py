@@ -20,7 +20,7 @@ from paged_chat.engine.errors import (
     StepFailed,
     TokenizerMissing,
 )
-from replies import all_steps, ask, ids_of, reply_ids, transformers_model, transformers_reply
+from replies import all_steps, ask, greedy, ids_of, reply_ids, transformers_model, transformers_reply
 
 PROMPT = [1, *((7 * i) % 300 + 3 for i in range(199))]
 
@@ -28,10 +28,6 @@ PROMPT = [1, *((7 * i) % 300 + 3 for i in range(199))]
 @pytest.fixture
 def engine(make_engine) -> Engine:
     return make_engine()
-
-
-def greedy(max_tokens: int, **fields) -> SamplingParams:
-    return SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True, **fields)
 
 
 class FaultyRunner:

@@ -10,8 +10,8 @@ import pytest
 
 from default_model_oracle import transformers_llama
 from foretelling import ForetellingDrafter, from_replies
-from paged_chat.engine import ChatMessage, Engine, SamplingParams
-from replies import ask, transformers_model, transformers_reply
+from paged_chat.engine import ChatMessage, Engine
+from replies import ask, greedy, transformers_model, transformers_reply
 
 # Seven families, thirty chats each: 210 chats.
 FAMILIES = ("llama", "llama3", "mistral", "qwen2", "qwen2-window", "qwen3", "smollm3")
@@ -54,10 +54,6 @@ class RandomChats:
 
     def _tokens(self, count: int) -> list[int]:
         return [self._random.randrange(3, self._vocab_size) for _ in range(count)]
-
-
-def greedy(max_tokens: int) -> SamplingParams:
-    return SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
 
 
 def converse(engine: Engine, chats: RandomChats) -> list[tuple[int, ...]]:

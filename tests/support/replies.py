@@ -8,6 +8,16 @@ from typing import Any
 from paged_chat.engine import Engine, RequestOutput, SamplingParams, TokenDelta
 
 
+def greedy(max_tokens: int, **fields: Any) -> SamplingParams:
+    """The likeliest tokens, so many of them: an end token ends nothing."""
+    return SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True, **fields)
+
+
+def drawn(max_tokens: int, **fields: Any) -> SamplingParams:
+    """Drawn as `fields` say; an end token ends nothing."""
+    return SamplingParams(max_tokens=max_tokens, ignore_eos=True, **fields)
+
+
 def ask(
     engine: Engine, prompt: Iterable[int], params: SamplingParams | None = None, *, salt: str = "", **fields: Any
 ) -> RequestOutput:
