@@ -1,9 +1,13 @@
 """Engines over tiny models, closed when their test ends."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from engine_workshop import Workshop
+    from paged_chat.engine import Engine
 
 MakeEngine = Callable[..., Any]
 
@@ -34,3 +38,18 @@ def make_engine(tiny_model: Callable[..., Any]) -> Iterator[MakeEngine]:
     yield make
     for engine in made:
         engine.close()
+
+
+@pytest.fixture
+def engine(make_engine: MakeEngine) -> "Engine":
+    """One of the tiny model, in float32."""
+    return make_engine()
+
+
+@pytest.fixture
+def workshop() -> "Iterator[Workshop]":
+    from engine_workshop import Workshop
+
+    workshop = Workshop()
+    yield workshop
+    workshop.close()

@@ -241,6 +241,11 @@ class CacheDriver:
         pool = self.manager.pool
         return {"empty": pool.num_empty, "cached": pool.num_cached, "referenced": pool.num_referenced}
 
+    def available_ids(self) -> list[int]:
+        """The free blocks in the order in which they are taken; nothing is left of the cache then."""
+        pool = self.manager.pool
+        return [pool.take().block_id for _ in range(pool.num_available)]
+
     def check(self) -> None:
         self.manager.check_integrity(self.running)
         pool = self.manager.pool

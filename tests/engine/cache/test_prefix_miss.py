@@ -8,11 +8,6 @@ from paged_chat.engine.cache.prefix_probe import CachedCandidate, MissKind, Pref
 PROMPT = list(range(100, 200))
 
 
-@pytest.fixture
-def cache() -> CacheDriver:
-    return CacheDriver(num_blocks=12)
-
-
 def miss_of(probe: PrefixProbe) -> PrefixMiss:
     assert probe.miss is not None
     return probe.miss

@@ -1,0 +1,54 @@
+"""Equal hashes of other tokens, or behind another parent, are a miss."""
+
+import itertools
+
+from cache_driver import CacheDriver, WorstHasher
+from paged_chat.engine.cache.block_hash import BlockHasher
+
+PROMPT = list(range(1000, 1200))
+
+# Hashes that collide
+
+
+def two_blocks_with_equal_hashes(bits: int) -> tuple[list[int], list[int]]:
+    hasher = BlockHasher(bits)
+    root = hasher.root(("weights", ""))
+    by_hash: dict[bytes, list[int]] = {}
+    for token_id in itertools.count():
+        tokens = [token_id] * 16
+        other = by_hash.setdefault(hasher.block(root.block_hash, tokens), tokens)
+        if other is not tokens:
+            return other, tokens
+    raise AssertionError
+
+
+def test_equal_hashes_of_other_tokens_are_a_miss():
+    cache = CacheDriver(num_blocks=12, hasher=BlockHasher(bits=8))
+    first, second = two_blocks_with_equal_hashes(bits=8)
+    cache.ask([*first, 1, 2, 3])
+    assert cache.probe([*second, 1, 2, 3]).num_cached_tokens == 0
+    cache.ask([*second, 1, 2, 3])
+    assert cache.probe([*first, 1, 2, 3]).num_cached_tokens == 18
+    cache.check()
+
+
+def test_equal_hashes_and_tokens_behind_another_parent_are_a_miss():
+    cache = CacheDriver(num_blocks=12, hasher=WorstHasher())
+    first, second, common = [0] * 16, [1] + [0] * 15, [2] + [0] * 15
+    cache.ask([*first, *common, 3])
+    cache.ask([*second, 5])
+    # The second block of the new prompt has the hash and the tokens of one that is known, behind another first block.
+    assert cache.probe([*second, *common, 3]).num_cached_tokens == 16
+    cache.ask([*second, *common, 3])
+    assert cache.probe([*first, *common, 3]).num_cached_tokens == 32
+    cache.check()
+
+
+def test_a_chain_that_cannot_be_published_gives_its_blocks_back_empty():
+    cache = CacheDriver(num_blocks=12, hasher=BlockHasher(bits=8))
+    first, second = two_blocks_with_equal_hashes(bits=8)
+    cache.ask([*first, 1, 2, 3])
+    cached = cache.counts()["cached"]
+    cache.ask([*second, *PROMPT[:32]])
+    assert cache.counts() == {"empty": 11 - cached, "cached": cached, "referenced": 0}
+    cache.check()
