@@ -52,10 +52,10 @@ def check_numbers(settings: object, ranges: Mapping[str, NumberRange], may_be_no
             allowed.check(name, value)
 
 
-def shown(value: object) -> str:
-    """A refused value in a message: as it would be written, unless that takes lines."""
+def shown(value: object, most: int = MAX_SHOWN) -> str:
+    """A refused value in a message: as it would be written, unless that takes lines; `most` characters of a text."""
     if isinstance(value, int) and abs(value) > 10**MAX_SHOWN:  # beyond 4,300 digits Python refuses to write it
         return f"one of more than {MAX_SHOWN} digits"
-    if isinstance(value, str) and len(value) > MAX_SHOWN:
-        return f"{value[:MAX_SHOWN]!r} and {len(value) - MAX_SHOWN:,} characters more"
+    if isinstance(value, str) and len(value) > most:
+        return f"{value[:most]!r} and {len(value) - most:,} characters more"
     return repr(value)

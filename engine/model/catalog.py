@@ -37,6 +37,8 @@ class CatalogEntry:
         return self.path.is_file() and self.path.stat().st_size == self.file.num_bytes
 
 
+MAX_SHOWN_NAME = 200  # of a name that is none: a mistyped path is longer than most values
+
 CATALOG = (
     CatalogEntry(
         name="smollm2-135m",
@@ -224,6 +226,6 @@ def model_on_disk(model: str) -> ModelSource:
 def _not_found(model: str) -> ModelNotFound:
     names = ", ".join(entry.name for entry in CATALOG)
     return ModelNotFound(
-        f"there is no model {shown(model)}: it is neither a name of the catalogue ({names}), nor a folder, nor a .gguf "
-        "file, nor a hub id of the form owner/name"
+        f"there is no model {shown(model, MAX_SHOWN_NAME)}: it is neither a name of the catalogue ({names}), nor a "
+        "folder, nor a .gguf file, nor a hub id of the form owner/name"
     )
