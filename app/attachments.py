@@ -36,7 +36,7 @@ def read_attachment(path: Path) -> Attachment:
 
 def attachment_from_bytes(name: str, content: bytes) -> Attachment:
     """Raises AttachmentRefused as `read_attachment` does; `name` may be a path, of which the last part counts."""
-    name = PureWindowsPath(PurePosixPath(name).name).name or "file"
+    name = file_name(name)
     if len(content) > MAX_ATTACHMENT_BYTES:
         raise _too_large(name, len(content))
     encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
@@ -49,6 +49,14 @@ def attachment_from_bytes(name: str, content: bytes) -> Attachment:
     if not text.strip():
         raise AttachmentRefused(f"{name} is empty")
     return Attachment(name, text.replace("\r\n", "\n"))
+
+
+def file_name(path: str) -> str:
+    """The last part of a path, in which nothing begins a line or turns letters around."""
+    name = PureWindowsPath(PurePosixPath(path).name).name
+    if name in ("", ".."):
+        return "file"
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
 
 
 def with_attachments(text: str, attachments: Sequence[Attachment]) -> str:

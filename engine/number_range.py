@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from .errors import InvalidParameter
 
 MAX_SHOWN = 30  # characters of a refused value
+MAX_LISTED = 200  # and of several
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +59,5 @@ def shown(value: object, most: int = MAX_SHOWN) -> str:
         return f"one of more than {MAX_SHOWN} digits"
     if isinstance(value, str) and len(value) > most:
         return f"{value[:most]!r} and {len(value) - most:,} characters more"
-    return repr(value)
+    written = repr(value)
+    return written if isinstance(value, str) or len(written) <= MAX_LISTED else f"{written[:MAX_LISTED]}…"

@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 from .cache.prefix_probe import PrefixProbe
 from .errors import InvalidParameter
-from .number_range import NumberRange, check_numbers
+from .number_range import NumberRange, check_numbers, shown
 
 Item = TypeVar("Item")
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -29,6 +29,10 @@ RANGES = {
 }
 MAY_BE_NONE = frozenset(["max_tokens", "seed", "logprobs"])
 TOKEN_IDS = NumberRange(0, 2**31 - 1)
+# What looks for them takes memory for each of their characters, and is built on the thread that computes all replies.
+MAX_STOP_TEXTS = 64
+MAX_STOP_CHARS = 1000
+MAX_STOP_TOKENS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +82,19 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         check_numbers(self, RANGES, MAY_BE_NONE)
+        if not isinstance(self.ignore_eos, bool):
+            raise InvalidParameter(f"ignore_eos must be True or False, not {shown(self.ignore_eos)}")
         self._check_beams()
         stop = (self.stop,) if isinstance(self.stop, str) else _listed("stop", self.stop)
         if not all(isinstance(text, str) and text for text in stop):
-            raise InvalidParameter(f"stop must hold strings that aren't empty, not {self.stop!r}")
+            raise InvalidParameter(f"stop must hold strings that aren't empty, not {shown(self.stop)}")
+        if len(stop) > MAX_STOP_TEXTS or any(len(text) > MAX_STOP_CHARS for text in stop):
+            raise InvalidParameter(
+                f"stop must hold at most {MAX_STOP_TEXTS} strings of at most {MAX_STOP_CHARS:,} characters each"
+            )
         stop_token_ids = _listed("stop_token_ids", self.stop_token_ids)
+        if len(stop_token_ids) > MAX_STOP_TOKENS:
+            raise InvalidParameter(f"stop_token_ids must hold at most {MAX_STOP_TOKENS:,} ids")
         for token_id in stop_token_ids:
             TOKEN_IDS.check("stop_token_ids", token_id)
         # Normalising a frozen value once, while it is built, keeps every reader free of the string-or-list question.
@@ -219,5 +231,5 @@ class RequestOutput:
 
 def _listed(name: str, values: Sequence[Item]) -> tuple[Item, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InvalidParameter(f"{name} must be a list, not {values!r}")
+        raise InvalidParameter(f"{name} must be a list, not {shown(values)}")
     return tuple(values)

@@ -1,19 +1,19 @@
 """Keeps other web sites away from the page, and the page's readers away from other web sites.
 
 A site that somebody visits can send requests to 127.0.0.1, and by a name of its own that points there (DNS rebinding)
-it could read the answers. So whatever changes something must come from the page itself, and a page for this machine
-only answers to this machine's names.
+it could read the answers; so could a page of another program on this machine, to which Gradio gives leave. So a page
+for this machine only answers to this machine's names, and nobody's browser is answered for another page's sake.
 """
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+import re
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_SAFE_METHODS = frozenset(["GET", "HEAD", "OPTIONS"])
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII | re.IGNORECASE)
 # Gradio draws its page with styles and functions made from text. Nothing may be fetched from elsewhere.
 _POLICY = "; ".join(
     [
@@ -28,6 +28,14 @@ _POLICY = "; ".join(
         "frame-ancestors 'self'",
     ]
 )
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    # No other page holds this one's window, or has its answers in its own memory.
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
 class Guard:
@@ -54,20 +62,36 @@ class Guard:
         async def send_with_policy(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.setdefault("Content-Security-Policy", _POLICY)
-                headers.setdefault("Referrer-Policy", "no-referrer")
-                headers.setdefault("X-Content-Type-Options", "nosniff")
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         await self._app(scope, receive, send_with_policy)
 
     def _fault(self, scope: Scope) -> str | None:
         headers = Headers(scope=scope)
-        host = headers.get("host", "")
-        if self._names is not None and urlsplit(f"//{host}").hostname not in self._names:
+        host = headers.get("host", "").lower()
+        if self._names is not None and _name_of(host) not in self._names:
             return f"this page answers to {', '.join(sorted(self._names))} only"
         origin = headers.get("origin")
-        changes = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
-        if changes and origin is not None and urlsplit(origin).netloc != host:
+        is_foreign = origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}")
+        if is_foreign or _is_for_another_page(scope, headers):
             return "this request comes from another page"
         return None
+
+
+def _name_of(host: str) -> str | None:
+    found = _HOST.fullmatch(host)
+    return found and (found[1] or found[2])
+
+
+def _is_for_another_page(scope: Scope, headers: Headers) -> bool:
+    """Whether a browser says that another site asks: all that one may do is lead to the page itself, by a link.
+
+    Without an origin come its pictures, scripts, frames and links. A browser that doesn't say for whom it asks sends
+    the origin with whatever changes something, and with whatever another page could read.
+    """
+    if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
+        return False
+    is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return not (is_link and scope["path"] == "/" and scope["type"] == "http" and scope["method"] == "GET")

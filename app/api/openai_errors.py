@@ -25,6 +25,8 @@ class ApiError(Exception):
 
     def __init__(self, status: int, words: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(words)
+        # What a request held may be in the words, and halves of a surrogate pair can't be sent.
+        words = words.encode(errors="replace").decode()
         self.status, self.words, self.param, self.code = status, words, param, code
 
     def as_dict(self) -> dict[str, Any]:
@@ -64,6 +66,8 @@ async def _refuse_shape(request: Request, error: RequestValidationError) -> JSON
 
 
 async def _refuse_path(request: Request, error: HTTPException) -> JSONResponse:
+    if error.status_code not in (404, 405):
+        return await _refuse(request, ApiError(error.status_code, str(error.detail)))
     words = f"there is no {request.method} {request.url.path} here: docs/serve.md lists what there is"
     return await _refuse(request, ApiError(error.status_code, words, code="unknown_url"))
 

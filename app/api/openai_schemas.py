@@ -6,9 +6,9 @@ so is any other field, as OpenAI does.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from paged_chat.engine import ChatMessage
 from paged_chat.engine.request import SamplingParams
@@ -17,7 +17,12 @@ from .openai_errors import ApiError
 
 DEFAULT_COMPLETION_TOKENS = 16
 MAX_TOP_LOGPROBS = 20
+MAX_PROMPTS = 2048
 SEED_RANGE = 2**63
+# Numbers and nothing that could be read as one: true isn't 1 here, nor "2" 2.
+Whole = Annotated[int, Strict()]
+Real = Annotated[float, Strict()]
+Flag = Annotated[bool, Strict()]
 
 _AS_THE_ENGINE_HAS_THEM = (
     "n", "top_p", "stop", "presence_penalty", "frequency_penalty",
@@ -62,8 +67,8 @@ class ApiMessage(BaseModel):
 
 class StreamOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    include_usage: bool | None = None
-    include_obfuscation: bool | None = None
+    include_usage: Flag | None = None
+    include_obfuscation: Flag | None = None
 
 
 class _Request(BaseModel):
@@ -72,22 +77,22 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: str
-    n: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    seed: int | None = None
+    n: Whole | None = None
+    temperature: Real | None = None
+    top_p: Real | None = None
+    seed: Whole | None = None
     stop: str | list[str] | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    max_tokens: int | None = None
-    stream: bool | None = None
+    presence_penalty: Real | None = None
+    frequency_penalty: Real | None = None
+    max_tokens: Whole | None = None
+    stream: Flag | None = None
     stream_options: StreamOptions | None = None
     # Ours, as other servers of this API call them too.
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    stop_token_ids: list[int] | None = None
-    ignore_eos: bool | None = None
+    top_k: Whole | None = None
+    min_p: Real | None = None
+    repetition_penalty: Real | None = None
+    stop_token_ids: list[Whole] | None = None
+    ignore_eos: Flag | None = None
     # Ignored.
     user: Any = None
     metadata: Any = None
@@ -128,9 +133,9 @@ class _Request(BaseModel):
 
 class ChatRequest(_Request):
     messages: list[ApiMessage] = Field(min_length=1)
-    max_completion_tokens: int | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
+    max_completion_tokens: Whole | None = None
+    logprobs: Flag | None = None
+    top_logprobs: Whole | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
     # Ignored.
     parallel_tool_calls: Any = None
     prediction: Any = None
@@ -169,12 +174,12 @@ class ChatRequest(_Request):
 
 
 class CompletionRequest(_Request):
-    prompt: str | list[str] | list[int] | list[list[int]]
-    logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
+    prompt: str | list[str] | list[Whole] | list[list[Whole]]
+    logprobs: Whole | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
     # Refused, but for values that ask for nothing.
-    echo: bool | None = None
+    echo: Flag | None = None
     suffix: str | None = None
-    best_of: int | None = None
+    best_of: Whole | None = None
 
     def check(self) -> None:
         super().check()
@@ -183,9 +188,12 @@ class CompletionRequest(_Request):
             raise _unsupported("best_of")
         if not self.prompt and self.prompt != "":
             raise ApiError(400, "the prompt is empty: give it at least one token", param="prompt", code="invalid_value")
+        if len(self.prompts()) > MAX_PROMPTS:
+            words = f"{len(self.prompts()):,} prompts are too many for one request: send {MAX_PROMPTS:,} at most"
+            raise ApiError(400, words, param="prompt", code="invalid_value")
 
     def sampling(self) -> SamplingParams:
-        return self._params(self.max_tokens or DEFAULT_COMPLETION_TOKENS, self.logprobs)
+        return self._params(DEFAULT_COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens, self.logprobs)
 
     def prompts(self) -> list[str | list[int]]:
         match self.prompt:

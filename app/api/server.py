@@ -12,7 +12,10 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 
 from .binding import bound_socket, names_of, url_of
+from .body_limit import BodyLimit
 from .guard import Guard
+from .login_limit import LoginLimit
+from .patient_protocol import PatientProtocol
 
 CLOSE_S = 1.0
 
@@ -24,9 +27,10 @@ class ApiServer:
         """Raises AddressRefused for an address that is taken."""
         self._socket: socket.socket = bound_socket(host, port)
         self._socket.listen()  # from here on whoever comes is answered, once the thread is ready
-        app = Starlette(routes=list(routes), middleware=[Middleware(Guard, names=names_of(host))])
+        guards = [Middleware(Guard, names=names_of(host)), Middleware(LoginLimit), Middleware(BodyLimit)]
         config = uvicorn.Config(
-            app,
+            Starlette(routes=list(routes), middleware=guards),
+            http=PatientProtocol,
             log_level="warning",
             access_log=False,
             lifespan="off",

@@ -162,7 +162,7 @@ def _kinds_of_errors(base: type[PagedChatError]) -> Iterator[type[PagedChatError
 def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise WireError(f"the message is no JSON: {error}") from error
 
 

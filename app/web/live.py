@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
 
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -21,8 +20,10 @@ from paged_chat.engine.errors import PagedChatError
 from ..errors import ChatNotFound
 from ..service.chat_events import ChatChanged, ChatEvent, EngineStatus
 from ..service.chat_service import ChatService
+from ..store.rows import text_to_db
 from .access import CLOSED_FOR_STRANGERS, NOT_LOGGED_IN, service_of, user_of
 from .chat_feed import ChatFeed, News
+from .page_socket import said_by_page
 from .views import chat_entry
 
 # How many chats the list shows before it is asked for more.
@@ -67,17 +68,18 @@ class Tab:
         app_task = asyncio.create_task(self._follow_app())
         try:
             while True:
-                await self._take(await self._socket.receive_json())
+                await self._take(await said_by_page(self._socket))
         finally:
             tasks = [app_task, *([self._following] if self._following is not None else [])]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _take(self, request: dict[str, Any]) -> None:
+    async def _take(self, request: object) -> None:
+        """What is none of these does nothing: a page of another version may ask for more."""
         match request:
             case {"kind": "open", "chat_id": str() | None as chat_id}:
-                await self._open(chat_id)
+                await self._open(chat_id and text_to_db(chat_id))
             case {"kind": "older"} if self._feed is not None:
                 async with self._reading:
                     await self._tell_all(await asyncio.to_thread(self._feed.read_older))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import Any, cast
+from typing import cast
 
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -15,6 +15,7 @@ from paged_chat.engine.errors import PagedChatError
 from ..cache_view.block_note import BlockNote, read_block
 from ..service.chat_service import ChatService
 from .access import CLOSED_FOR_STRANGERS, NOT_LOGGED_IN, service_of, user_of
+from .page_socket import said_by_page
 from .panel_feed import News, PanelFeed
 from .panel_source import PoolSource
 
@@ -48,7 +49,7 @@ class PanelTab:
         following = asyncio.create_task(self._follow())
         try:
             while True:
-                await self._take(await self._socket.receive_json())
+                await self._take(await said_by_page(self._socket))
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
@@ -62,7 +63,7 @@ class PanelTab:
                 await changed.wait()
                 changed.clear()
 
-    async def _take(self, request: dict[str, Any]) -> None:
+    async def _take(self, request: object) -> None:
         match request:
             case {"kind": "block", "id": int(block_id)}:
                 # A person sees the text of their own chats only: what they share with others is told, not what it says.

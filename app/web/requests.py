@@ -6,13 +6,13 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from ..attachments import Attachment
+from ..attachments import Attachment, file_name
 
 # A question with ten of the largest attachments; what the model's window holds is much less.
 MAX_TEXT_LENGTH = 10_000_000
 
 Text = Annotated[str, Field(max_length=MAX_TEXT_LENGTH)]
-NumReplies = Annotated[int, Field(ge=1, le=16)]
+NumReplies = Annotated[int, Field(ge=1, le=16, strict=True)]
 
 
 class AttachedText(BaseModel):
@@ -22,7 +22,7 @@ class AttachedText(BaseModel):
     text: Text
 
     def as_attachment(self) -> Attachment:
-        return Attachment(self.name, self.text)
+        return Attachment(file_name(self.name), self.text)
 
 
 class Question(BaseModel):

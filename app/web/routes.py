@@ -13,7 +13,9 @@ from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from paged_chat.engine.errors import PagedChatError
 
@@ -39,7 +41,25 @@ async def refuse(_: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": str(error), "type": type(error).__name__}, status_code=status)
 
 
-EXCEPTION_HANDLERS: dict[type[Exception], Callable[..., Any]] = {PagedChatError: refuse}
+async def refuse_shape(_: Request, error: RequestValidationError) -> JSONResponse:
+    """The answer to a request that isn't what the page sends. What it held isn't repeated: JSON can't write it all."""
+    fault = error.errors()[0]
+    place = ".".join(str(part) for part in fault["loc"][1:]).encode(errors="replace").decode()
+    return JSONResponse({"error": f"{place or 'the request'}: {fault['msg']}"}, status_code=422)
+
+
+async def refuse_http(_: Request, error: HTTPException) -> JSONResponse:
+    """The answer to a stranger, to a path that isn't there, and to a request that is too large or too slow."""
+    return JSONResponse(
+        {"error": str(error.detail), "detail": error.detail}, status_code=error.status_code, headers=error.headers
+    )
+
+
+EXCEPTION_HANDLERS: dict[type[Exception], Callable[..., Any]] = {
+    PagedChatError: refuse,
+    RequestValidationError: refuse_shape,
+    HTTPException: refuse_http,
+}
 
 
 # Chats

@@ -12,18 +12,20 @@ from starlette.middleware import Middleware
 
 from ..api.accounts import Accounts
 from ..api.binding import is_loopback, names_of, url_of
+from ..api.body_limit import BodyLimit
 from ..api.guard import Guard
+from ..api.login_limit import LoginLimit
+from ..api.patient_protocol import PatientProtocol
 from ..api.routes import api_routes
 from ..service.chat_service import ChatService
 from . import comparison_routes, live, panel, routes, token_routes, transfer_routes, why_routes
 from .app_state import AppState
+from .doors import Doors
 from .page import build_page
 from .page_assets import ASSETS, HEAD, asset_routes
 from .page_head import PageHead
 from .panel_source import PoolSource
 from .theme import THEME
-
-MAX_UPLOAD_BYTES = 10_000_000
 
 
 class WebServer:
@@ -48,7 +50,6 @@ class WebServer:
             enable_monitoring=False,
             _frontend=False,  # else it asks for its own page, and gives up after 3 s: too early on a busy machine
             strict_cors=is_loopback(host),
-            max_file_size=MAX_UPLOAD_BYTES,
             footer_links=[],
             favicon_path=ASSETS / "icon.svg",
             theme=THEME,
@@ -66,8 +67,11 @@ class WebServer:
                 ],
                 "middleware": [
                     Middleware(Guard, names=names_of(host)),
+                    Middleware(LoginLimit),
+                    Middleware(BodyLimit, streamed=[transfer_routes.IMPORT_PATH]),
                     Middleware(PageHead, head=HEAD),
                     Middleware(AppState, values=state),
+                    Middleware(Doors),
                 ],
                 "exception_handlers": routes.EXCEPTION_HANDLERS,
                 "docs_url": None,
@@ -77,6 +81,8 @@ class WebServer:
         # Gradio looks a thousand times a second for queued events, which takes a tenth of a core from the model. Ours
         # don't queue; this is what it does on Windows.
         self._page._queue.sleep_when_free = 0.05
+        # Looked up for each new connection.
+        self._page.server.config.http_protocol_class = PatientProtocol
         self.url = url_of(host, port)
 
     def close(self) -> None:

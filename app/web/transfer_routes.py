@@ -20,8 +20,11 @@ from .access import OwnChat, ServiceOf, User
 MAX_IMPORT_BYTES = 500_000_000
 SPOOL_BYTES = 8_000_000
 
+PREFIX = "/paged-chat"
+IMPORT_PATH = f"{PREFIX}/import"
+
 Format = Literal["md", "json"]
-router = APIRouter(prefix="/paged-chat")
+router = APIRouter(prefix=PREFIX)
 
 
 @router.get("/export/all.{form}")

@@ -24,7 +24,7 @@ async def greet(socket: WebSocket) -> None:
 
 
 def client_of(host: str, address: str = "http://127.0.0.1:7860") -> TestClient:
-    routes = [Route("/", answer, methods=["GET", "POST"]), WebSocketRoute("/live", greet)]
+    routes = [Route("/", answer, methods=["GET", "POST"]), Route("/secret", answer), WebSocketRoute("/live", greet)]
     return TestClient(Starlette(routes=routes, middleware=[Middleware(Guard, names=names_of(host))]), address)
 
 
@@ -33,7 +33,14 @@ def test_a_page_of_this_machine_answers_to_this_machines_names(name):
     assert client_of("127.0.0.1").get("/", headers={"Host": name}).text == "a secret"
 
 
-@pytest.mark.parametrize("name", ["evil.example", "evil.example:7860", "127.0.0.1.evil.example", "", "192.168.1.2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "evil.example", "evil.example:7860", "127.0.0.1.evil.example", "", "192.168.1.2", "[", "[::1", "localhost.",
+        "evil@localhost", "localhost:7860@evil.example", "localhost:7860:1", "127.0.0.1:x", "127.0.0.1, evil.example",
+        "localhost/",
+    ],
+)  # fmt: skip
 def test_a_name_that_was_made_to_point_here_is_refused(name):
     answer = client_of("127.0.0.1").get("/", headers={"Host": name})
     assert (answer.status_code, answer.text) == (403, "this page answers to 127.0.0.1, ::1, localhost only")
@@ -43,12 +50,24 @@ def test_a_page_for_others_answers_to_any_name():
     assert client_of("0.0.0.0").get("/", headers={"Host": "chat.example"}).text == "a secret"
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:8000", "http://localhost:7860", "null"])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://evil.example",
+        "http://127.0.0.1:8000",
+        "http://localhost:7860",
+        "null",
+        "",
+        "http://[",
+        "127.0.0.1:7860",
+    ],
+)
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_another_page_changes_nothing(host, origin):
+def test_another_page_changes_nothing_and_reads_nothing(host, origin):
     client = client_of(host)
     headers = {"Host": "127.0.0.1:7860", "Origin": origin}
     assert client.post("/", headers=headers).status_code == 403
+    assert client.get("/", headers=headers).status_code == 403
     with pytest.raises(WebSocketDisconnect), client.websocket_connect("/live", headers=headers):
         pass
 
@@ -62,8 +81,39 @@ def test_the_page_itself_and_programs_may_change_things():
         assert socket.receive_text() == "a secret"
 
 
+def test_a_page_for_others_without_a_host_is_no_page_of_theirs():
+    """HTTP/1.0 knows no Host: an empty one must not equal an origin that says nothing."""
+    assert client_of("0.0.0.0").post("/", headers={"Host": "", "Origin": "null"}).status_code == 403
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize(
+    ("mode", "dest", "path", "status"),
+    [
+        ("navigate", "document", "/", 200),  # a link to the page
+        ("navigate", "document", "/secret", 403),
+        ("navigate", "iframe", "/", 403),
+        ("navigate", "object", "/", 403),
+        ("no-cors", "image", "/secret", 403),
+        ("no-cors", "script", "/", 403),
+        ("cors", "empty", "/", 403),
+    ],
+)
+def test_another_site_may_link_to_the_page_and_no_more(site, mode, dest, path, status):
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
+    assert client_of("127.0.0.1").get(path, headers=headers).status_code == status
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none"])
+def test_the_page_and_the_address_bar_reach_everything(site):
+    assert client_of("127.0.0.1").get("/secret", headers={"Sec-Fetch-Site": site}).text == "a secret"
+
+
 def test_every_answer_forbids_the_page_to_fetch_anything_from_elsewhere():
     headers = client_of("127.0.0.1").get("/").headers
     assert "default-src 'self'" in headers["Content-Security-Policy"]
     assert "http" not in headers["Content-Security-Policy"]
     assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
