@@ -136,12 +136,12 @@ def server_troubles() -> Iterator[Trouble]:
         if f"{LOOPBACK}:{port}" not in taken and not _is_free(port):
             yield Trouble(
                 f"another program has port {port} of {LOOPBACK}, which `paged-chat {command}` takes by default",
-                f"start it with `paged-chat {command} --port {_free_port_after(port)}`",
+                f"start it with `paged-chat {command} --port {_free_port()}`",
             )
 
 
 def _use_of(record: ServerRecord) -> str:
-    second = f"a second one needs a --port of its own, such as {_free_port_after(SERVE_PORT)}"
+    second = f"a second one needs a --port of its own, such as {_free_port()}"
     page = f"open http://{record.address}, or " if record.command == "web" else ""
     return f"{page}share its engine with `paged-chat tui --engine shared`; {second}"
 
@@ -154,8 +154,8 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _free_port_after(port: int) -> int:
-    return next((one for one in range(port + 1, port + NUM_PORTS_TRIED) if _is_free(one)), 0)
+def _free_port() -> int:
+    return next((one for one in range(SERVE_PORT + 1, SERVE_PORT + NUM_PORTS_TRIED) if _is_free(one)), 0)
 
 
 def processor_troubles() -> Iterator[Trouble]:
