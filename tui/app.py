@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -22,6 +23,7 @@ from textual.screen import Screen
 from paged_chat.app.errors import PagedChatError
 
 from .engine_choice import CHOICES, EngineChoice
+from .key_names import key_of
 from .keymap import read_keymap, sample_keymap
 from .notices import show_error
 from .plain_text import plain
@@ -45,14 +47,17 @@ class PagedChatTui(App[None]):
     TITLE = "paged-chat"
     CSS_PATH: ClassVar[str] = "paged_chat.tcss"
     PAUSE_GC_ON_SCROLL = True
+    ENABLE_COMMAND_PALETTE = False  # by a key of its own, that is: ours is an action like all others
 
     def __init__(self, open_chats: OpenChats, keymap_path: Path, engine_choice: EngineChoice) -> None:
         super().__init__()
+        self.use_command_palette = True
         self.engine_choice = engine_choice
         self._open_chats = open_chats
         self._chats: AbstractContextManager[ChatService] | None = None
         self.keymap_path = keymap_path
         self.keymap: dict[str, str] = {}
+        self._told_until_s: dict[str, float] = {}  # when each notice goes, by what it says
 
     def on_mount(self) -> None:
         self._read_keymap()
@@ -107,12 +112,22 @@ class PagedChatTui(App[None]):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Always plain text, for there are titles and names of files in it."""
+        """Always plain text, for there are titles and names of files in it; what is shown already isn't shown twice."""
+        timeout = self.NOTIFICATION_TIMEOUT if timeout is None else timeout
+        now_s = time.monotonic()
+        if self._told_until_s.get(message, now_s) > now_s:
+            return
+        self._told_until_s = {words: until_s for words, until_s in self._told_until_s.items() if until_s > now_s}
+        self._told_until_s[message] = now_s + timeout
         super().notify(plain(message), title=title, severity=severity, timeout=timeout, markup=False)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         yield SystemCommand("Theme", "Change the colours", self.search_themes)
         yield SystemCommand("Screenshot", "Save a picture of the screen as SVG", self.deliver_screenshot)
+
+    def action_help_quit(self) -> None:
+        """Ctrl+C copies what is selected with the mouse; with nothing selected, a person may want to leave."""
+        self.notify(f"{key_of(self, 'quit')} quits; Ctrl+C copies what is selected with the mouse.")
 
     def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
         """Two things were bound to one key in the keymap file."""

@@ -74,7 +74,7 @@ class Terminal:
 
     async def dialog(self) -> Screen[Any]:
         """Waits for the dialog that was asked for."""
-        await self.until(lambda: self.app.screen is not self.screen)
+        await self.until(lambda: self.app.screen is not self.screen and self.app.screen.children)
         await self.pilot.pause()
         return self.app.screen
 

@@ -111,6 +111,40 @@ async def test_retry_and_edit_add_versions_and_the_arrows_walk_them(desk):
         await terminal.until(lambda: terminal.texts == ["question", "two"])
 
 
+async def test_the_selection_goes_along_with_the_versions_and_ends_with_a_new_one(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.send("question", "one")
+        desk.fake.enqueue("two")
+        await terminal.keys("alt+up", "r")
+        await terminal.until(lambda: terminal.texts == ["question", "two"] and terminal.is_idle)
+        await terminal.until(lambda: terminal.prompt.has_focus)
+        await terminal.keys("alt+up")
+        for key, reply in (("left", "one"), ("right", "two")):
+            await terminal.keys(key)
+            await terminal.until(lambda reply=reply: terminal.texts == ["question", reply])
+            view = terminal.conversation.views[1]
+            await terminal.until(lambda view=view: view.has_focus and view.has_class("selected"))
+        await terminal.keys("d")
+        await terminal.until(lambda: terminal.texts == ["question", "one"])
+        await terminal.until(lambda: terminal.conversation.views[0].has_focus)
+        await terminal.keys("u")
+        await terminal.until(lambda: terminal.texts == ["question", "two"])
+
+
+async def test_a_click_selects_a_message_and_typing_goes_on_in_the_prompt(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.send("one", "first")
+        await terminal.send("two", "second")
+        view = terminal.conversation.views[1]
+        await terminal.pilot.click(view.query_one(ReplyText))
+        await terminal.until(lambda: view.has_class("selected"))
+        await terminal.keys("d", "e", "r")
+        assert terminal.prompt.text == "der"
+        assert terminal.screen.selected_id == view.message.id
+        await terminal.keys("escape")
+        assert not view.has_class("selected")
+
+
 async def test_esc_leaves_an_edit_as_it_was(desk):
     async with open_terminal(desk) as terminal:
         await terminal.send("question", "one")
@@ -133,6 +167,25 @@ async def test_several_replies_stand_side_by_side_and_one_is_picked(desk):
         assert not terminal.screen.query(ReplyGroup)
         await terminal.keys("ctrl+o")
         await terminal.until(lambda: terminal.texts == ["name a boat", "Alba", "Brisa"])
+
+
+async def test_replies_stand_side_by_side_from_the_first_word_on(desk):
+    desk.fake.hold()
+    async with open_terminal(desk) as terminal:
+        await terminal.write("/n 2")
+        await terminal.keys("enter")
+        desk.fake.enqueue("Alba", "Brisa")
+        await terminal.write("name a boat")
+        await terminal.keys("enter")
+        desk.fake.let(2)
+        await terminal.until(lambda: terminal.texts == ["name a boat", "Al", "Br"])
+        await terminal.keys("escape")
+        await terminal.until(lambda: terminal.is_idle)
+        desk.fake.enqueue("Cala", "Duna")
+        await terminal.write("/retry 2")
+        await terminal.keys("enter")
+        desk.fake.let(2)
+        await terminal.until(lambda: terminal.texts == ["name a boat", "Al", "Br", "Ca", "Du"])
 
 
 async def test_where_it_is_narrow_replies_are_shown_one_at_a_time(desk):

@@ -63,8 +63,14 @@ async def started(place: Place, mode: EngineMode = "auto", model: str = "fake-1b
         yield Terminal(app, pilot, place.shared)
 
 
+async def question(terminal: Terminal) -> str:
+    """What is asked at the start."""
+    await terminal.until(lambda: isinstance(terminal.app.screen, ChoiceDialog) and terminal.app.screen.query("Label"))
+    return str(terminal.app.screen.query("Label").first().render())
+
+
 async def answer(terminal: Terminal, *keys: str) -> None:
-    await terminal.until(lambda: isinstance(terminal.app.screen, ChoiceDialog))
+    await question(terminal)
     await terminal.keys(*keys)
     await terminal.until(lambda: terminal.screen.service is not None)
 
@@ -81,9 +87,8 @@ async def ready(terminal: Terminal) -> None:
 
 async def test_the_offer_is_a_clear_question_and_taking_it_loads_no_model(place):
     async with started(place) as terminal:
-        await terminal.until(lambda: isinstance(terminal.app.screen, ChoiceDialog))
-        words = str(terminal.app.screen.query("Label").first().render())
-        assert words == (f"paged-chat serve at {place.server.address} has fake-1b loaded. Which engine shall answer?")
+        words = f"paged-chat serve at {place.server.address} has fake-1b loaded. Which engine shall answer?"
+        assert await question(terminal) == words
         assert terminal.app.screen.query_one(OptionList).option_count == 4
         await answer(terminal, "enter")
         await ready(terminal)
@@ -134,14 +139,13 @@ async def test_own_never_asks_and_shared_needs_no_question(place):
 
 async def test_another_model_is_said_in_the_question(place):
     async with started(place, model="other-3b") as terminal:
-        await terminal.until(lambda: isinstance(terminal.app.screen, ChoiceDialog))
-        assert "(Here it would be other-3b.)" in str(terminal.app.screen.query("Label").first().render())
+        assert "(Here it would be other-3b.)" in await question(terminal)
         await answer(terminal, "down", "enter")
 
 
 async def test_quitting_at_the_question_ends_at_once(place):
     async with started(place) as terminal:
-        await terminal.until(lambda: isinstance(terminal.app.screen, ChoiceDialog))
+        await question(terminal)
 
 
 async def test_a_server_that_goes_in_mid_reply_keeps_the_draft_and_a_model_of_our_own_goes_on(place):

@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.events import Resize
-from textual.widgets import Footer
 from textual.worker import Worker, WorkerState
 
 from paged_chat.app.chats import UNTITLED, MessageTree
@@ -28,6 +27,7 @@ from ..widgets.chat_list import ChatList
 from ..widgets.completions import Completions
 from ..widgets.conversation import Conversation
 from ..widgets.empty_state import EmptyState
+from ..widgets.key_line import KeyLine
 from ..widgets.meter import Meter
 from ..widgets.prompt import Prompt
 from ..widgets.title_line import TitleLine
@@ -67,7 +67,7 @@ class ChatScreen(ChatActions):
                 yield Prompt(completions)
                 yield Meter()
             yield CachePanel()
-        yield Footer(compact=True, show_command_palette=True)
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self._arrange()
@@ -106,7 +106,7 @@ class ChatScreen(ChatActions):
                     self.notify("This chat was deleted.")
                     self.call_later(self.open_chat, None)
                 else:
-                    await self._read_chat(chat_id)
+                    await self.read_chat(chat_id)
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """A fault of ours in the background: told, for nobody waits for its result."""
@@ -131,7 +131,7 @@ class ChatScreen(ChatActions):
             self.prompt.set_history([])
             self.show_plan()
         else:
-            await self._read_chat(chat_id)
+            await self.read_chat(chat_id)
             self.prompt.set_history([message.text for message in self.path if message.role == "user"])
             self.conversation.anchor()
             self.follow_chat(chat_id)
@@ -142,8 +142,7 @@ class ChatScreen(ChatActions):
             self._arrange()
         self.prompt.focus()
 
-    async def _read_chat(self, chat_id: str) -> None:
-        """Reads and draws the chat as it is now."""
+    async def read_chat(self, chat_id: str) -> None:
         try:
             self.chat = self.open_service.chat(chat_id)
             self.messages = self.open_service.tree(chat_id)
@@ -282,6 +281,9 @@ class ChatScreen(ChatActions):
     def action_show_help(self) -> None:
         app = cast("PagedChatTui", self.app)
         app.push_screen(HelpScreen(app.keymap, app.keymap_path))
+
+    def action_show_palette(self) -> None:
+        self.app.action_command_palette()
 
     async def action_quit(self) -> None:
         await self.app.action_quit()

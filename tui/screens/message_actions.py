@@ -58,7 +58,10 @@ class MessageActions(TokenActions):
         message = self._needed("send a message first: then there is a reply to try again")
         turn = await self.write(self.open_service.retry, message.chat_id, message.id, n=count)
         self.selected_id = None
+        if self.chat is None or self.chat.id != message.chat_id:
+            return  # the person has gone to another chat meanwhile
         self.compared_id = turn.replies[0].id if count > 1 else None
+        await self.read_chat(message.chat_id)
         self.conversation.anchor()
 
     @with_notices
@@ -114,6 +117,7 @@ class MessageActions(TokenActions):
                 raise NothingToDo(f"this message has one version: {key_of(self, 'retry')} writes another")
             self.compared_id = message.id
         await self.show_rows()
+        self.explain()
 
     @with_notices
     def action_pick(self) -> None:
@@ -208,8 +212,9 @@ class MessageActions(TokenActions):
     async def action_delete_message(self) -> None:
         message = self._needed("there is nothing to delete here")
         service, chat_id, message_id = self.open_service, message.chat_id, message.id
+        # Who acts on messages goes on with the one above.
+        self.selected_id = message.parent_id if self.selected_id == message_id else None
         await self.write(service.delete_message, chat_id, message_id)
-        self.selected_id = None
         self.remember_deletion("Message", lambda: service.restore_message(chat_id, message_id))
 
     @in_background

@@ -71,6 +71,7 @@ class PromptActions(ServiceScreen):
         self.diff_reference_id = None
         self.selected_id = None
         self.compared_id = turn.replies[0].id if len(turn.replies) > 1 else None
+        await self.read_chat(self.chat.id)  # the news of it may have been drawn already, before they were compared
         await self.conversation.show_end()
 
     async def _send(self, text: str, attachments: Sequence[Attachment]) -> Turn:

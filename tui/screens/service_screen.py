@@ -36,6 +36,7 @@ class ServiceScreen(Screen[None]):
     """State of the chat screen, and what several kinds of actions need; the methods that raise here are theirs.
 
     chat: as it was read last; None while a new one has nothing in it yet and isn't stored.
+    selected_id: the message that actions are about; None is the last one.
     compared_id: the message whose versions stand side by side.
     variants: settings under each of which the next message is asked.
     diff_reference_id: the reply from which those side by side are shown to differ.
@@ -51,7 +52,7 @@ class ServiceScreen(Screen[None]):
         self.messages = MessageTree(())
         self.is_new_temporary = False
         self.num_opened = 0
-        self.selected_id: int | None = None
+        self._selected_id: int | None = None
         self.compared_id: int | None = None
         self.variants: list[Variant] = []
         self.diff_reference_id: int | None = None
@@ -82,6 +83,15 @@ class ServiceScreen(Screen[None]):
     @property
     def path(self) -> list[Message]:
         return [] if self.chat is None else self.messages.path(self.chat.active_leaf_id)
+
+    @property
+    def selected_id(self) -> int | None:
+        return self._selected_id
+
+    @selected_id.setter
+    def selected_id(self, message_id: int | None) -> None:
+        self._selected_id = message_id
+        self.conversation.mark(message_id)
 
     def view_in_focus(self) -> MessageView | None:
         """The message that an action is about: the selected one, else the last one that is shown."""
@@ -132,6 +142,10 @@ class ServiceScreen(Screen[None]):
 
     async def open_chat(self, chat_id: str | None) -> None:
         """Shows another chat; None is a new one."""
+        raise NotImplementedError
+
+    async def read_chat(self, chat_id: str) -> None:
+        """Reads and draws the chat as it is now."""
         raise NotImplementedError
 
     def begin_edit(self, message_id: int, text: str) -> None:

@@ -55,6 +55,7 @@ class Conversation(VerticalScroll, can_focus=False):
         self._first = 0
         self._changing = asyncio.Lock()  # held from the look at what is mounted until the rest is
         self._is_moving = False  # the window
+        self._marked_id: int | None = None  # the message that is selected
         self._regions: dict[RowView, Region] = {}  # of the views, from the top of all, as they were laid out last
         self._arranged: DockArrangeResult | None = None
         self._above = Static("", classes="more", markup=False)
@@ -94,10 +95,14 @@ class Conversation(VerticalScroll, can_focus=False):
             wanted = self._rows[self._first : self._first + num_mounted]
             wanted_keys = {row.key for row in wanted}
             views = [old.get(row.key) or _view_of(row) for row in wanted]
+            gone = [view for key, view in old.items() if key not in wanted_keys]
+            focused = self.screen.focused
+            loses_focus = focused is not None and any(view in focused.ancestors_with_self for view in gone)
+            if loses_focus:
+                self.screen.set_focus(None)  # else it would go on to another message
             with self.app.batch_update():
-                for key, view in old.items():
-                    if key not in wanted_keys:
-                        await view.remove()
+                for view in gone:
+                    await view.remove()
                 # Runs of new views are mounted together, each after the kept one that it follows.
                 place: Widget = self._above
                 for is_kept, run in groupby(zip(wanted, views, strict=True), key=lambda pair: pair[0].key in old):
@@ -112,6 +117,8 @@ class Conversation(VerticalScroll, can_focus=False):
             self._show_edges()
             if follows:
                 self.anchor()
+            if loses_focus:
+                self._focus_marked()
 
     async def clear(self) -> None:
         """Before another chat is shown."""
@@ -122,6 +129,11 @@ class Conversation(VerticalScroll, can_focus=False):
         for view in self._views:
             if isinstance(view, ReplyGroup) or view.message.id == update.message_id:
                 await view.grow(update)
+
+    def mark(self, message_id: int | None) -> None:
+        """Shows which message is selected; None is none."""
+        self._marked_id = message_id
+        self._draw_mark()
 
     # The window
 
@@ -184,7 +196,17 @@ class Conversation(VerticalScroll, can_focus=False):
     def _bottom_of(self, view: RowView) -> float:
         return self._regions[view].bottom if view in self._regions else float("inf")
 
+    def _focus_marked(self) -> None:
+        for view in self.views:
+            if view.message.id == self._marked_id:
+                self.screen.set_focus(view, scroll_visible=False)
+
+    def _draw_mark(self) -> None:
+        for view in self.views:
+            view.set_class(view.message.id == self._marked_id, "selected")
+
     def _show_edges(self) -> None:
+        self._draw_mark()
         num_above, num_below = self._first, len(self._rows) - self._end
         self._above.update(f"▲ {num_above:,} earlier messages")
         self._above.display = num_above > 0

@@ -36,11 +36,14 @@ WHO = {"user": "you", "assistant": "ai"}
 class MessageView(Vertical, can_focus=True):
     """A message; while it has the focus, single keys act on it.
 
+    A click selects it and leaves the focus where it is: who selects text with the mouse and then types is writing.
+
     Of few widgets, for a long chat mounts and lays out many: who speaks is drawn by this one, beside the text.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*message_bindings()]
     COMPONENT_CLASSES: ClassVar[set[str]] = {"message--who"}
+    FOCUS_ON_CLICK = False
 
     def __init__(self, message: Message, place: int, num_siblings: int) -> None:
         super().__init__(id=f"message-{message.id}", classes=message.role)
@@ -117,7 +120,7 @@ class MessageView(Vertical, can_focus=True):
         self.post_message(MessageSelected(self.message.id))
 
     def on_click(self, event: Click) -> None:
-        self.focus(scroll_visible=False)
+        self.post_message(MessageSelected(self.message.id))
 
     async def _show_text(self, *, is_whole: bool) -> None:
         self._thinking, self._answer = split_thinking(self._text)
