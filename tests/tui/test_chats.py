@@ -31,6 +31,16 @@ async def test_the_list_shows_chats_and_opens_them(desk):
         await terminal.until(lambda: terminal.texts[:1] == ["apples"])
 
 
+async def test_the_chats_of_before_are_listed_at_the_start(desk):
+    desk.ask(desk.service.create_chat(), "apples", "are red")
+    async with open_terminal(desk, size=(80, 24)) as terminal:
+        await terminal.keys("ctrl+b")
+        await terminal.until(lambda: listed(terminal) == ["  apples"])
+        await terminal.keys("ctrl+b", "ctrl+b", "enter")
+        await terminal.until(lambda: terminal.texts == ["apples", "are red"])
+        assert not terminal.screen.query_one(ChatList).display
+
+
 async def test_a_temporary_chat_is_marked_and_never_stored(desk):
     async with open_terminal(desk) as terminal:
         await terminal.keys("alt+n")

@@ -85,6 +85,7 @@ class ChatScreen(ChatActions):
     @work(group="app", exit_on_error=False)
     async def _follow_app(self, service: ChatService) -> None:
         async with service.watch_app() as watcher:
+            self._show_chats()  # as they are now; then what changes
             async for event in watcher:
                 if isinstance(event, EngineStatus):
                     self._show_engine(event)

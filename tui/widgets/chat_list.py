@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from rich.text import Text
+from textual.events import Focus
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
@@ -36,6 +37,10 @@ class ChatList(OptionList):
         wanted = open_id if is_open_new or highlighted not in ids else highlighted
         if wanted in ids:
             self.highlighted = ids.index(wanted)
+
+    def on_focus(self, event: Focus) -> None:
+        if self.highlighted is None and self.option_count:
+            self.highlighted = 0
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
