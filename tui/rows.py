@@ -9,10 +9,13 @@ from paged_chat.app.chats import Message, MessageTree
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What stands in one place of the path: a message, or several of its siblings side by side."""
+    """What stands in one place of the path: a message, or several of its siblings side by side.
+
+    place: of the message among its siblings; of several, of the one that was asked for.
+    """
 
     messages: tuple[Message, ...]
-    place: int = 0  # among its siblings
+    place: int = 0
     num_siblings: int = 1
 
     @property
@@ -29,8 +32,9 @@ def rows_of(tree: MessageTree, leaf_id: int | None, compared_id: int | None) -> 
     rows = []
     for message in tree.path(leaf_id):
         siblings = tree.siblings(message.id)
+        place = siblings.index(message)
         if message.id == compared_id and len(siblings) > 1:
-            rows.append(Row(tuple(siblings)))
+            rows.append(Row(tuple(siblings), place))
             break
-        rows.append(Row((message,), siblings.index(message), len(siblings)))
+        rows.append(Row((message,), place, len(siblings)))
     return rows

@@ -4,6 +4,7 @@ import re
 
 from textual.widgets import Static
 
+from paged_chat.app.cache_view import block_view
 from paged_chat.tui.widgets.meter import Meter
 from paged_chat.tui.widgets.pool_map import PoolMap
 from paged_chat.tui.widgets.why_not_more import WhyNotMore
@@ -18,7 +19,8 @@ def map_of(terminal):
     return terminal.screen.query_one(PoolMap).render_line(0).text.rstrip()
 
 
-async def test_the_pool_is_drawn_while_a_reply_grows_and_when_it_has_ended(desk):
+async def test_the_pool_is_drawn_while_a_reply_grows_and_when_it_has_ended(desk, monkeypatch):
+    monkeypatch.setattr(block_view, "RECENT_S", 3600.0)
     desk.fake.hold()
     desk.fake.enqueue("abcdefgh")
     async with open_terminal(desk) as terminal:
@@ -29,9 +31,10 @@ async def test_the_pool_is_drawn_while_a_reply_grows_and_when_it_has_ended(desk)
         await terminal.until(lambda: "4 held · 0 shared · 0 cached" in text_of(terminal, "counters"))
         desk.fake.go()
         await terminal.until(lambda: map_of(terminal).startswith("ffff"))
+        monkeypatch.setattr(block_view, "RECENT_S", 0.0)
         await terminal.until(lambda: map_of(terminal).startswith("cccc"))
         assert "freed 4" in text_of(terminal, "log")
-        assert "· free c cached h held s shared" in text_of(terminal, "counters")
+        assert "· free    c cached  h held\ns shared  y copied  f freed" in text_of(terminal, "counters")
 
 
 async def test_the_block_under_the_cursor_is_told(desk):

@@ -50,7 +50,8 @@ async def test_w_shows_what_differs_from_the_selected_reply(desk):
         group = await ask(terminal)
         await terminal.keys("alt+up", "left", "w")
         await terminal.until(lambda: diffs(group) == [None, "a catdog"])
-        assert hint(group) == "against temperature 0: underlined is only here, struck out only there; f7 ends it"
+        legend = "against temperature 0: underlined is only here, struck out only there; f7 ends it"
+        assert hint(group).splitlines() == [legend, "2 replies used 3 blocks instead of 4"]
         await terminal.keys("f7")
         await terminal.until(lambda: diffs(group) == [None, None])
         await terminal.keys("right", "w")

@@ -16,6 +16,7 @@ from textual.worker import Worker, WorkerState
 
 from paged_chat.app.cache_view.block_note import BlockNote, read_block
 from paged_chat.app.cache_view.block_view import BlockState, LogLine, PoolFollower, PoolView, read_pool
+from paged_chat.app.counted import counted
 from paged_chat.app.errors import PagedChatError
 
 from ..messages import BlockPointed
@@ -30,6 +31,8 @@ BUSY_S = 0.2  # between two looks while something happens
 IDLE_S = 1.0
 HIDDEN_S = 0.5  # until it looks whether it is shown
 QUIET = Style(dim=True)
+_KINDS = [f"{state.look.letter} {state}" for state in BlockState]
+LEGEND = "\n".join("  ".join(f"{kind:<8}" for kind in line).rstrip() for line in (_KINDS[:3], _KINDS[3:]))
 
 
 class CachePanel(Vertical):
@@ -108,9 +111,10 @@ class CachePanel(Vertical):
         if pool_map.num_hidden:
             words.append(f"and {pool_map.num_hidden:,} more free blocks")
         words += [
-            f"hit rate {view.hit_rate:.0%}, copies {view.copies:,}, evictions {view.evictions:,}",
-            view.saved_words,
-            " ".join(f"{state.look.letter} {state}" for state in BlockState),
+            f"hit rate {view.hit_rate:.0%}",
+            f"{counted(view.copies, 'copy', 'copies')}, {counted(view.evictions, 'eviction')}",
+            view.saved_words.replace(" · ", "\n"),  # one thing a line, for the panel is narrow
+            LEGEND,
         ]
         self.query_one("#counters", Static).update("\n".join(words))
         self._draw_log()

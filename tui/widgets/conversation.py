@@ -31,7 +31,9 @@ RowView = MessageView | ReplyGroup
 
 
 def _view_of(row: Row) -> RowView:
-    return ReplyGroup(row.messages) if row.is_group else MessageView(row.messages[0], row.place, row.num_siblings)
+    if row.is_group:
+        return ReplyGroup(row.messages, row.place)
+    return MessageView(row.messages[0], row.place, row.num_siblings)
 
 
 async def _refresh(view: RowView, row: Row) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
+from textual.content import Content
 from textual.widgets import Static
 
 from paged_chat.app.service.send_plan import SendPlan
@@ -11,7 +13,7 @@ class Meter(Static):
     """Words on the left, tokens of the window on the right."""
 
     DEFAULT_CSS = """
-    Meter { height: 1; color: $text-muted; padding: 0 1; }
+    Meter { height: auto; min-height: 1; max-height: 3; color: $text-muted; padding: 0 1; }
     """
 
     def __init__(self) -> None:
@@ -35,9 +37,8 @@ class Meter(Static):
         self._draw()
 
     def _draw(self) -> None:
+        """Words that don't fit beside the figure go on in lines of their own."""
         width = self.content_size.width
-        left = self._left
-        room = width - len(self._right) - 1
-        if len(left) > room:
-            left = left[: max(0, room - 1)] + "…" if room > 1 else ""
-        self.update(left.ljust(width - len(self._right)) + self._right)
+        first, *more = Content(self._left).wrap(max(1, width - cell_len(self._right) - 1)) or [Content("")]
+        first = first.pad_right(max(0, width - first.cell_length - cell_len(self._right))) + self._right
+        self.update(Content("\n").join([first, *more]))

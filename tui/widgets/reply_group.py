@@ -10,6 +10,7 @@ from textual.content import Content
 from textual.events import Resize
 from textual.widgets import Static
 
+from paged_chat.app.cache_view.sharing import sharing_of_replies
 from paged_chat.app.chats import Message
 from paged_chat.app.comparison.comparison import name_of
 from paged_chat.app.comparison.word_diff import Span
@@ -27,17 +28,18 @@ MIN_COLUMN_WIDTH = 26
 class ReplyGroup(Vertical):
     """The siblings of a message; Enter on one of them goes on with it."""
 
-    def __init__(self, messages: Sequence[Message]) -> None:
+    def __init__(self, messages: Sequence[Message], shown: int = 0) -> None:
+        """shown: the place of the one to be seen first where there is room for one at a time."""
         super().__init__(classes="reply-group")
         self._messages = list(messages)
-        self._shown = 0
+        self._shown = shown
         self._reference_id: int | None = None
 
     def compose(self) -> ComposeResult:
-        yield Static("", classes="hint", markup=False)
         with Horizontal(classes="columns"):
             for place, message in enumerate(self._messages):
                 yield MessageView(message, place, len(self._messages))
+        yield Static("", classes="hint", markup=False)  # below: there a person is who has read them
 
     @property
     def message_ids(self) -> list[int]:
@@ -63,6 +65,7 @@ class ReplyGroup(Vertical):
         self._messages = list(messages)
         for place, (view, message) in enumerate(zip(self.views, messages, strict=True)):
             await view.replace(message, place, len(messages))
+        self._show_words()
 
     async def show_diff(self, reference_id: int | None, spans: Mapping[int, Sequence[Span]]) -> None:
         """How each reply differs from the one `reference_id`, in the place of its text; None shows the texts."""
@@ -70,7 +73,7 @@ class ReplyGroup(Vertical):
         for view in self.views:
             own = spans.get(view.message.id) if view.message.id != reference_id else None
             await view.show_diff(own)
-        self._arrange()
+        self._show_words()
 
     def step(self, direction: int) -> None:
         """Focuses the next one to the right (1) or to the left (-1)."""
@@ -86,20 +89,28 @@ class ReplyGroup(Vertical):
     def _place_of_focus(self) -> int:
         return next((place for place, view in enumerate(self.views) if view.has_focus), self._shown)
 
+    @property
+    def _is_tabbed(self) -> bool:
+        return self.size.width // MIN_COLUMN_WIDTH < len(self._messages)
+
     def _arrange(self) -> None:
-        num_columns = max(1, self.size.width // MIN_COLUMN_WIDTH)
-        is_tabbed = num_columns < len(self._messages)
-        diff_key = key_of(self, "toggle_diff")
+        is_tabbed = self._is_tabbed
         for place, view in enumerate(self.views):
             view.display = not is_tabbed or place == self._shown
             view.border_title = Content(plain(name_of(view.message, place)))
+        self._show_words()
+
+    def _show_words(self) -> None:
+        """What can be done with them, and what they share."""
+        diff_key = key_of(self, "toggle_diff")
         words = f"{len(self._messages)} replies: left and right move, Enter picks one to go on with"
         words += f", {diff_key} shows what differs"
-        if is_tabbed:
+        if self._is_tabbed:
             marks = "  ".join(f"[{i + 1}]" if i == self._shown else f" {i + 1} " for i in range(len(self._messages)))
             words = f"{marks}   left, right; Enter picks, {diff_key} diff"
         if self._reference_id is not None:
             place = self.message_ids.index(self._reference_id)
             name = name_of(self._messages[place], place)
             words = f"{diff_legend(plain(name))}; {diff_key} ends it"
-        self.query_one(".hint", Static).update(words)
+        sharing = sharing_of_replies(self._messages)
+        self.query_one(".hint", Static).update(words if sharing is None else f"{words}\n{sharing}")
