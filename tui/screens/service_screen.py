@@ -95,9 +95,8 @@ class ServiceScreen(Screen[None]):
 
     def view_in_focus(self) -> MessageView | None:
         """The message that an action is about: the selected one, else the last one that is shown."""
-        views = self.conversation.views
-        selected = [view for view in views if view.message.id == self.selected_id]
-        return next(iter(selected or views[-1:]), None)
+        selected = [view for view in self.conversation.views if view.message.id == self.selected_id]
+        return next(iter(selected), self.conversation.last_view)
 
     def message_in_focus(self, role: MessageRole | None = None) -> Message | None:
         """As `view_in_focus`; with a role, the nearest message of it on the way to the root."""

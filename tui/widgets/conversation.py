@@ -79,6 +79,12 @@ class Conversation(VerticalScroll, can_focus=False):
         return [view for row in self._views for view in (row.views if isinstance(row, ReplyGroup) else [row])]
 
     @property
+    def last_view(self) -> MessageView | None:
+        """Of those side by side the one that was looked at last."""
+        last = self._views[-1] if self._views else None
+        return last.shown_view if isinstance(last, ReplyGroup) else last
+
+    @property
     def is_at_end(self) -> bool:
         return self._end == len(self._rows) and self.scroll_y >= self.max_scroll_y - 1
 
@@ -281,8 +287,8 @@ class Conversation(VerticalScroll, can_focus=False):
     def step(self, direction: int, selected_id: int | None) -> None:
         """Selects the message above (-1) or below (1) the selected one; without one, the last."""
         views = [view for view in self.views if view.display]
-        if not views:
-            return
         ids = [view.message.id for view in views]
-        place = ids.index(selected_id) + direction if selected_id in ids else len(views) - 1
-        views[min(max(place, 0), len(views) - 1)].focus()
+        if selected_id in ids:
+            views[min(max(ids.index(selected_id) + direction, 0), len(views) - 1)].focus()
+        elif self.last_view is not None:
+            self.last_view.focus()

@@ -29,7 +29,7 @@ class KeyLine(Widget):
         color: $foreground;
         link-style: none;
         link-color: $foreground;
-        & > .keys--key { color: $accent; text-style: bold; }
+        & > .keys--key { color: $text-accent; text-style: bold; }
     }
     """
 

@@ -46,6 +46,11 @@ class ReplyGroup(Vertical):
         return [message.id for message in self._messages]
 
     @property
+    def shown_view(self) -> MessageView:
+        """The one that was looked at last."""
+        return self.views[self._shown]
+
+    @property
     def views(self) -> list[MessageView]:
         return list(self.query(MessageView))
 
@@ -103,11 +108,11 @@ class ReplyGroup(Vertical):
     def _show_words(self) -> None:
         """What can be done with them, and what they share."""
         diff_key = key_of(self, "toggle_diff")
-        words = f"{len(self._messages)} replies: left and right move, Enter picks one to go on with"
-        words += f", {diff_key} shows what differs"
+        words = f"{key_of(self, 'previous_sibling')} {key_of(self, 'next_sibling')}: another reply"
+        words += f" · Enter: go on with it · {diff_key}: what differs"
         if self._is_tabbed:
             marks = "  ".join(f"[{i + 1}]" if i == self._shown else f" {i + 1} " for i in range(len(self._messages)))
-            words = f"{marks}   left, right; Enter picks, {diff_key} diff"
+            words = f"{marks}\n{words}"
         if self._reference_id is not None:
             place = self.message_ids.index(self._reference_id)
             name = name_of(self._messages[place], place)
