@@ -1,17 +1,18 @@
 """A model's chat template: messages to the text that the model was trained to read."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from jinja2 import Template, TemplateError
 
 from ..errors import ChatTemplateInvalid
 from .chat_message import ChatMessage
-from .template_environment import RenderLimits, TemplateEnvironment, TemplateRefusal
+from .template_budget import RenderLimits, limited
+from .template_environment import TemplateEnvironment, TemplateRefusal
 from .tokenizer import Tokenizer
 
-MAX_TEMPLATE_CHARS = 1_000_000
+# Compiling takes far longer than rendering, and can't be stopped.
+MAX_TEMPLATE_CHARS = 100_000
 
 
 class ChatTemplate:
@@ -48,18 +49,19 @@ class ChatTemplate:
         if len(self.source) > MAX_TEMPLATE_CHARS:
             raise ChatTemplateInvalid(f"the chat template has more than {MAX_TEMPLATE_CHARS:,} characters")
         try:
-            return self._environment.from_string(self.source)
+            with limited(self._limits):
+                return self._environment.from_string(self.source)
         except (Exception, MemoryError) as fault:  # deep nesting trips Jinja or Python's compiler in various ways
             raise ChatTemplateInvalid(f"the model's chat template can't be read: {_said(fault)}") from fault
 
     def _render(self, messages: list[ChatMessage], add_generation_prompt: bool) -> str:
         """Raises ChatTemplateInvalid; caused by a TemplateRefusal where the template itself raised."""
         template = self._compiled
-        max_chars = self._limits.max_chars + 4 * sum(len(message.content) for message in messages)
+        limits = self._limits.with_messages(sum(len(message.content) for message in messages))
         pieces: list[str] = []
         num_chars = 0
         try:
-            with self._environment.limited(replace(self._limits, max_chars=max_chars)):
+            with limited(limits):
                 for piece in template.generate(
                     messages=[{"role": message.role, "content": message.content} for message in messages],
                     add_generation_prompt=add_generation_prompt,
@@ -69,8 +71,8 @@ class ChatTemplate:
                     documents=None,
                 ):
                     num_chars += len(piece)
-                    if num_chars > max_chars:
-                        raise ChatTemplateInvalid(f"the chat template writes more than {max_chars:,} characters")
+                    if num_chars > limits.max_chars:
+                        raise ChatTemplateInvalid(f"the chat template writes more than {limits.max_chars:,} characters")
                     pieces.append(piece)
         except TemplateRefusal as refusal:
             raise ChatTemplateInvalid(f"the model's chat template refuses these messages: {refusal}") from refusal
