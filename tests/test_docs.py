@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 COMMANDS = (ROOT / "docs" / "commands.md").read_text()
 COMMON = COMMANDS.partition("\n## ")[0]
 README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def section(name):
@@ -52,10 +53,23 @@ def test_the_readmes_make_commands_exist():
     assert {"web", "test"} <= named <= targets
 
 
-def test_the_readmes_links_lead_somewhere():
-    links = [link for link in re.findall(r"\]\(([^)#]+)", README) if "://" not in link]
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+def anchors(page):
+    """What a link behind # can name: a page's headings, as they are made into anchors."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()) if "://" not in link]
+    for path, _, anchor in (link.partition("#") for link in links):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
+
+
+def test_every_page_is_linked_from_the_readme():
+    assert [page.name for page in PAGES[1:] if f"](docs/{page.name}" not in README] == []
 
 
 def test_the_changelog_has_the_packages_version():
