@@ -6,6 +6,7 @@ from .errors import InvalidParameter
 from .number_range import NumberRange, check_numbers
 
 DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_MAX_NUM_SEQS = 64
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 WEIGHTS = ("auto", "dense", "int8", "int4")
@@ -58,7 +59,7 @@ class EngineConfig:
     block_size: int = 16
     num_blocks: int | None = None
     kv_memory: int | float | None = None
-    max_num_seqs: int = 64
+    max_num_seqs: int = DEFAULT_MAX_NUM_SEQS
     max_num_batched_tokens: int = 2048
     max_model_len: int | None = None
     prefix_caching: bool = True

@@ -41,7 +41,7 @@ def check_prompt(token_ids: ListOf[int], limits: ModelLimits, manager: BlockMana
         raise PromptTooLong(
             f"the prompt has {num_tokens} tokens and needs {manager.blocks_for(num_tokens)} blocks, and the "
             f"pool has {manager.pool.num_blocks - 1} blocks for {manager.max_tokens} tokens: shorten "
-            f"the prompt, or raise num_blocks or kv_memory"
+            f"the prompt, or raise num_blocks (--num-blocks) or kv_memory"
         )
 
 

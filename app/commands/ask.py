@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from paged_chat.engine import ChatMessage
-from paged_chat.engine.config import DEFAULT_MODEL, EngineConfig
+from paged_chat.engine.config import DEFAULT_MAX_NUM_SEQS, DEFAULT_MODEL, EngineConfig
 from paged_chat.engine.request import RANGES, EarlyStopping, SamplingParams, TokenDelta
 
 from ..cache_view.sharing import sharing_of_request
@@ -157,7 +157,13 @@ def ask(
     )
     config = from_options(
         lambda: EngineConfig(
-            model=model, device=device, dtype=dtype, weights=weights, kernels=kernels, num_blocks=num_blocks
+            model=model,
+            device=device,
+            dtype=dtype,
+            weights=weights,
+            kernels=kernels,
+            num_blocks=num_blocks,
+            max_num_seqs=max(DEFAULT_MAX_NUM_SEQS, n),  # replies to one prompt run together
         )
     )
     if logprobs is not None and not as_json:

@@ -43,7 +43,7 @@ class KVCache:
             size = num_blocks * block_bytes(num_layers, num_kv_heads, head_dim, block_size, dtype)
             raise OutOfMemory(
                 f"a pool of {num_blocks} blocks takes {size / 2**20:,.0f} MiB, more than can be had: "
-                f"lower num_blocks or kv_memory ({error})"
+                "lower num_blocks (--num-blocks) or kv_memory"
             ) from error
         self.key_caches: list[Tensor] = [layer[:, 0].view(num_blocks, *key_shape) for layer in self.pool]
         self.value_caches: list[Tensor] = [layer[:, 1].view(num_blocks, *value_shape) for layer in self.pool]

@@ -45,6 +45,12 @@ def test_the_options_reach_the_engine(run_cli, scripted):
     assert (config.weights, config.kernels, config.num_blocks) == ("dense", "reference", 64)
 
 
+def test_as_many_replies_as_are_asked_for_run_together(run_cli, scripted):
+    assert run_cli("ask", "-n", "256", "--max-tokens", "1", "hello").code == 0
+    assert run_cli("ask", "-n", "2", "--max-tokens", "1", "hello").code == 0
+    assert [config.max_num_seqs for config in scripted.configs] == [256, 64]
+
+
 def test_the_options_of_beam_search_reach_the_engine(run_cli, scripted):
     scripted.enqueue("a", "b")
     options = "--beam-width 3 -n 2 --length-penalty 0.5 --early-stopping never"
