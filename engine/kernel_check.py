@@ -91,7 +91,6 @@ def _check_whole_steps(dtype: torch.dtype) -> Iterator[KernelCheck]:
         nope=(False,),
         rope=RopeConfig(),
         eos_token_ids=(),
-        bos_token_id=None,
     )
     paths: tuple[PathName, ...] = ("packed step", "matrix tiles")
     for path in paths[: 1 + fits_tiled(config, dtype)]:

@@ -21,11 +21,6 @@ class Sharing:
     num_blocks_alone: int
     noun: str = "replies"
 
-    @property
-    def share_saved(self) -> float:
-        """From 0 to 1."""
-        return 1 - self.num_blocks / self.num_blocks_alone if self.num_blocks_alone else 0.0
-
     def __str__(self) -> str:
         """Such as "8 replies used 58 blocks instead of 416"."""
         used = counted(self.num_blocks, "block")

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import typer
 
-from ..chats import Chat, Message, MessageTree, ReplyCost
+from ..chats import Chat, Message, MessageTree
 from ..counted import counted
+from ..service.reply_cost import cost_words
 from ..store.chat_search import SearchHit
 from ..store.store_stats import StoreStats
 
@@ -42,7 +43,7 @@ def shown_chat(chat: Chat, tree: MessageTree) -> Iterator[str]:
         if message.error is not None:
             yield typer.style(_one_line(message.error), dim=True)
         if message.cost is not None:
-            yield typer.style(_cost(message.cost), dim=True)
+            yield typer.style(cost_words(message.cost), dim=True)
 
 
 def search_line(hit: SearchHit) -> str:
@@ -92,17 +93,6 @@ def _heading(message: Message, tree: MessageTree) -> str:
     if message.status != "done":
         parts.append({"draft": "being written", "stopped": "stopped", "failed": "failed"}[message.status])
     return "  ".join(parts)
-
-
-def _cost(cost: ReplyCost) -> str:
-    figures = [f"{cost.num_cached_tokens:,} reused", f"{cost.num_computed_tokens:,} computed"]
-    if cost.ttft_ms is not None:
-        figures.append(f"TTFT {cost.ttft_ms:,.0f} ms")
-    if cost.tokens_per_s is not None:
-        figures.append(f"{cost.tokens_per_s:,.0f} tok/s")
-    if cost.num_accepted_tokens:
-        figures.append(f"{cost.num_accepted_tokens:,} guessed")
-    return " · ".join(figures)
 
 
 def _short_id(chat: Chat) -> str:

@@ -260,10 +260,6 @@ class ChatService(ChatLibrary):
         """Stops one reply, or all of a chat; gives how many were running. They end as "stopped" in a moment."""
         return self._desk.stop(chat_id, None if message_id is None else {message_id})
 
-    def stop_all(self) -> int:
-        """Stops every reply of every chat."""
-        return self._desk.stop()
-
     def running(self, chat_id: str) -> tuple[Message, ...]:
         """The replies that are being written in a chat, as far as they have come."""
         return tuple(reply.message() for reply in self._desk.running(chat_id))

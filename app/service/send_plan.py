@@ -43,11 +43,6 @@ class SendPlan:
         return self.num_prompt_tokens - self.num_reused_tokens
 
     @property
-    def num_free_tokens(self) -> int:
-        """How long the reply can become."""
-        return self.window - self.num_prompt_tokens
-
-    @property
     def reuse_words(self) -> str:
         """Such as "37 blocks and 3 tokens", or "nothing"."""
         return reuse_words(self.num_reused_tokens)

@@ -60,11 +60,6 @@ class ContextPlan:
     def num_tokens(self) -> int:
         return len(self.token_ids)
 
-    @property
-    def num_free_tokens(self) -> int:
-        """How long the reply can become."""
-        return self.window - self.num_tokens
-
 
 @dataclass(frozen=True, slots=True)
 class _Sent:

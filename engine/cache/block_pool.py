@@ -114,14 +114,6 @@ class BlockPool:
             queue.remove(block)
             queue.append(block)
 
-    def clear_cache(self) -> None:
-        """Gives up every cached block that nobody holds."""
-        for queue in (self._partial, self._full):
-            while queue:
-                block = queue.pop_front()
-                self._give_up(block)
-                self._empty.append(block)
-
     def check_integrity(self) -> None:
         """Raises AssertionError, naming the block, where an invariant doesn't hold."""
         queued = 0

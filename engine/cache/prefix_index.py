@@ -59,9 +59,6 @@ class PrefixIndex:
     def hash_is_taken(self, block_hash: bytes) -> bool:
         return block_hash in self._by_hash
 
-    def has_children(self, block: Block) -> bool:
-        return block in self._children
-
     def add(self, block: Block, parent: Parent, token_ids: Sequence[int], block_hash: bytes | None) -> None:
         assert not block.is_published, "published a block twice"
         assert not isinstance(parent, Block) or parent.is_published, "published a block under one that can't be found"

@@ -67,7 +67,6 @@ class ModelConfig:
     nope: tuple[bool, ...]  # per layer: no rotary positions
     rope: RopeConfig
     eos_token_ids: tuple[int, ...]
-    bos_token_id: int | None
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:

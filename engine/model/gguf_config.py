@@ -43,7 +43,6 @@ def config_from_gguf(file: GgufFile) -> ModelConfig:
     max_position = fields.integer("context_length", 1, MAX_POSITIONS)
     head_dim = _head_dim(fields, hidden_size, num_heads)
     ids = [general.token_ids(f"tokenizer.ggml.{kind}_token_id") for kind in _END_TOKENS]
-    bos = general.token_ids("tokenizer.ggml.bos_token_id")
     is_nope = [family == "smollm3" and (layer + 1) % SMOLLM3_NOPE_INTERVAL == 0 for layer in range(num_layers)]
     return ModelConfig(
         source=str(file.path),
@@ -66,7 +65,6 @@ def config_from_gguf(file: GgufFile) -> ModelConfig:
         nope=tuple(is_nope),
         rope=_rope(file, fields, max_position),
         eos_token_ids=tuple(dict.fromkeys(token_id for kind in ids for token_id in kind)),
-        bos_token_id=bos[0] if bos else None,
     )
 
 

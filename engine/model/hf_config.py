@@ -44,7 +44,6 @@ def config_from_hf(fields: Fields, generation: Fields | None = None) -> ModelCon
     max_position = fields.integer("max_position_embeddings", 1, MAX_POSITIONS, default=2048)
     nope = _nope_layers(fields, family, num_layers)
     eos = generation.token_ids("eos_token_id") if generation is not None else ()
-    bos = fields.token_ids("bos_token_id")
     all_biases = fields.flag("attention_bias", False) if family in ("llama", "qwen3", "smollm3") else False
     return ModelConfig(
         source=fields.source,
@@ -69,7 +68,6 @@ def config_from_hf(fields: Fields, generation: Fields | None = None) -> ModelCon
         nope=nope,
         rope=_rope(fields, family, max_position),
         eos_token_ids=eos or fields.token_ids("eos_token_id"),
-        bos_token_id=bos[0] if bos else None,
     )
 
 

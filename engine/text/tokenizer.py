@@ -3,17 +3,15 @@
 import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 
 import tokenizers
 from tokenizers import AddedToken
 
 from ..errors import ModelFileInvalid
-from ..progress import OnProgress, ignore_progress
 from .control_tokens import CONTROL_SHAPE, ControlTokens, Shield
 from .shielded_tokenizer import ShieldedTokenizer
 from .token_bytes import TokenBytes
-from .tokenizer_files import TokenizerFiles, read_tokenizer_files
+from .tokenizer_files import TokenizerFiles
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -61,22 +59,10 @@ class Tokenizer:
     def bos_id(self) -> int | None:
         return self.id_of(self.bos_token) if self.bos_token else None
 
-    @property
-    def eos_id(self) -> int | None:
-        return self.id_of(self.eos_token) if self.eos_token else None
-
     def id_of(self, token: str) -> int | None:
         """The id of a token as the vocabulary spells it, such as `<|im_end|>`; None where there is no such token."""
         token_id: int | None = self._tokenizer.token_to_id(token)
         return token_id
-
-    def token_text(self, token_id: int) -> str:
-        """One token for people to look at: its leading space is kept, bytes of half a character read `\\xf0`.
-
-        Empty for an id beyond the vocabulary.
-        """
-        spelled = self.token_bytes.of(token_id, first=False, skip_special=False)
-        return (spelled or b"").decode("utf-8", "backslashreplace")
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text in which nothing is a control token."""
@@ -122,18 +108,6 @@ class Tokenizer:
         """Whether the tokenizer's own post-processor puts BOS before a text."""
         processed = _ids(self._tokenizer, "a", add_special_tokens=True)
         return self.bos_id is not None and processed[:1] == [self.bos_id] and processed != self.encode_markup("a")
-
-
-def load_tokenizer(source: Path, cache_folder: Path, on_progress: OnProgress = ignore_progress) -> Tokenizer | None:
-    """The tokenizer of a folder in Hugging Face layout, or of a .gguf file; None where that holds none.
-
-    What has to be converted (.gguf, or a folder without tokenizer.json) is converted once, through transformers, and
-    kept in `cache_folder`; afterwards transformers isn't imported.
-
-    Raises ModelFileInvalid, naming the file, for a damaged one, ModelUnsupported for a kind that can't be converted.
-    """
-    files = read_tokenizer_files(source, cache_folder, on_progress)
-    return None if files is None else Tokenizer(files)
 
 
 def _build(files: TokenizerFiles) -> tokenizers.Tokenizer:

@@ -38,7 +38,13 @@ class TokenizerFiles:
 def read_tokenizer_files(
     source: Path, cache_folder: Path, on_progress: OnProgress = ignore_progress
 ) -> TokenizerFiles | None:
-    """Read, or convert and keep; see `load_tokenizer`."""
+    """The tokenizer of a folder in Hugging Face layout, or of a .gguf file; None where that holds none.
+
+    What has to be converted (.gguf, or a folder without tokenizer.json) is converted once, through transformers, and
+    kept in `cache_folder`; afterwards transformers isn't imported.
+
+    Raises ModelFileInvalid, naming the file, for a damaged one, ModelUnsupported for a kind that can't be converted.
+    """
     if source.is_dir():
         if (source / "tokenizer.json").is_file():
             return read_folder(source)

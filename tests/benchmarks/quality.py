@@ -27,7 +27,8 @@ sys.path.append(str(ROOT / "tests" / "support"))
 from paged_chat.engine.config import DEFAULT_MODEL, EngineConfig  # noqa: E402
 from paged_chat.engine.home import prepared_folder  # noqa: E402
 from paged_chat.engine.model.loader import LoadedModel, load_model  # noqa: E402
-from paged_chat.engine.text.tokenizer import load_tokenizer  # noqa: E402
+from paged_chat.engine.text.tokenizer import Tokenizer  # noqa: E402
+from paged_chat.engine.text.tokenizer_files import read_tokenizer_files  # noqa: E402
 from paged_decoder import PagedDecoder  # noqa: E402
 
 TEXTS = ("README.md", "LICENSE", "docs/architecture.md")
@@ -79,8 +80,9 @@ def load(model: str, **fields: str) -> LoadedModel:
 
 def text_token_ids(model: LoadedModel, num_tokens: int) -> list[int]:
     """As many of each text as it takes for all of them together, in equal shares."""
-    tokenizer = load_tokenizer(model.tokenizer_source, prepared_folder(model.tokenizer_source))
-    assert tokenizer is not None, "a model with a tokenizer is needed"
+    files = read_tokenizer_files(model.tokenizer_source, prepared_folder(model.tokenizer_source))
+    assert files is not None, "a model with a tokenizer is needed"
+    tokenizer = Tokenizer(files)
     token_ids: list[int] = []
     for i, name in enumerate(TEXTS):
         wanted = (num_tokens - len(token_ids)) // (len(TEXTS) - i)

@@ -7,8 +7,9 @@ from pathlib import Path
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
+from paged_chat.engine.progress import OnProgress, ignore_progress
 from paged_chat.engine.text.tokenizer import Tokenizer
-from paged_chat.engine.text.tokenizer_files import read_folder
+from paged_chat.engine.text.tokenizer_files import read_folder, read_tokenizer_files
 
 BOS, END = 1, 2
 FIRST_BYTE = 3
@@ -42,6 +43,12 @@ def with_tokenizer(model_folder: Path, folder: Path) -> Path:
     shutil.copytree(model_folder, folder)
     write_tokenizer(folder)
     return folder
+
+
+def load_tokenizer(source: Path, cache_folder: Path, on_progress: OnProgress = ignore_progress) -> Tokenizer | None:
+    """The tokenizer that an engine gets for a model's folder or file."""
+    files = read_tokenizer_files(source, cache_folder, on_progress)
+    return None if files is None else Tokenizer(files)
 
 
 def tokenizer_in(folder: Path) -> Tokenizer:

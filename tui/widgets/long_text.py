@@ -26,10 +26,6 @@ class LongText(Static):
     def is_long(self) -> bool:
         return len(self._text) > MAX_CHARACTERS or self._text.count("\n") >= MAX_LINES
 
-    @property
-    def is_folded(self) -> bool:
-        return self._is_folded
-
     def toggle(self) -> None:
         self._is_folded = self.is_long and not self._is_folded
         self.update(self._shown())

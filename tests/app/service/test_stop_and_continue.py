@@ -75,13 +75,13 @@ def test_stopping_while_the_model_loads_leaves_an_empty_reply_that_can_be_contin
         other.close()
 
 
-def test_stop_all_reaches_every_chat(desk, service):
+def test_each_of_several_chats_is_stopped(desk, service):
     desk.fake.hold()
     chats = [service.create_chat() for _ in range(3)]
     for chat in chats:
         service.send(chat.id, "Go")
     assert service.running_chat_ids() == {chat.id for chat in chats}
-    assert service.stop_all() == 3
+    assert [service.stop(chat.id) for chat in chats] == [1, 1, 1]
     for chat in chats:
         desk.finish(chat)
         assert [message.status for message in desk.store.tree(chat.id)] == ["done", "stopped"]

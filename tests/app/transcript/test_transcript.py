@@ -30,7 +30,7 @@ def test_a_prompt_begins_with_the_prompt_before_it_and_its_reply(transcript: Tra
     assert plan.num_tokens == len(prompt_of("system:Be kind</s>" + "user:question 0</s>assistant:" * 5)) + 4 * (
         len("the reply 0") + 1
     )
-    assert (plan.window, plan.num_free_tokens) == (WINDOW, WINDOW - plan.num_tokens)
+    assert plan.window == WINDOW
     assert (plan.left_out_ids, plan.num_left_out_turns) == ((), 0)
 
 

@@ -85,7 +85,7 @@ def test_the_same_path_is_cut_the_same_after_a_restart_and_on_branches(
         return
     assert fits
     assert replace(after, divergence=None) == restarted
-    assert after.num_free_tokens >= 1
+    assert after.num_tokens < window
     kept = [message for message in path.messages if message.id not in after.left_out_ids]
     assert kept == path.messages[len(after.left_out_ids) :]
     assert kept[0].role == "user"
@@ -122,7 +122,7 @@ def test_a_template_that_asks_for_a_system_prompt_gets_what_it_needs() -> None:
 def test_a_message_that_nearly_fills_the_window_gets_what_is_left(model: TextModel) -> None:
     path = ChatPath().ask("one").reply("1").ask("x" * 160)
     plan = Transcript(model, 200).encode(None, path.messages, max_tokens=100)
-    assert (plan.num_tokens, plan.num_free_tokens, plan.left_out_ids) == (177, 23, (1, 2))
+    assert (plan.num_tokens, plan.left_out_ids) == (177, (1, 2))
 
 
 def test_a_reply_that_goes_on_beyond_the_window_loses_old_turns_and_no_word(model: TextModel) -> None:
@@ -135,6 +135,6 @@ def test_a_reply_that_goes_on_beyond_the_window_loses_old_turns_and_no_word(mode
     assert plan.num_left_out_turns == 6
     ending = prompt_of("user:now</s>assistant:" + "x" * 80)[1:]
     assert plan.token_ids[-len(ending) :] == ending
-    assert plan.num_free_tokens >= 40
+    assert plan.num_tokens + 40 <= 400
     assert plan.divergence is not None
     assert plan.divergence.cause == "context policy moved"

@@ -148,15 +148,6 @@ def test_a_partial_block_that_parts_from_another_is_kept_beside_it(pool):
     assert pool.num_cached == 2
 
 
-def test_the_cache_can_be_given_up(pool):
-    release(pool, take_chain(pool, "a", 2, tail=(9,)))
-    held = take_chain(pool, "b", 1)
-    pool.clear_cache()
-    assert (pool.num_empty, pool.num_cached, pool.num_referenced) == (4, 0, 1)
-    assert pool.index.find_full(ROOT, b"b0", [98, 0, 0, 0]) is held[0]
-    pool.check_integrity()
-
-
 def test_integrity_names_the_block_that_is_off(pool):
     block = pool.take()
     pool.check_integrity()

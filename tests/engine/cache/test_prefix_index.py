@@ -67,9 +67,9 @@ def test_partial_prefixes_are_those_that_hold_nothing_else(index, blocks):
 def test_a_removed_block_is_gone_from_hash_map_and_children(index, blocks):
     index.add(blocks[1], ROOT, [1, 2, 3, 4], b"h")
     index.add(blocks[2], blocks[1], [5, 6], None)
-    assert index.has_children(blocks[1])
+    assert index.any_child(blocks[1]) is blocks[2]
     index.remove(blocks[2])
-    assert not index.has_children(blocks[1])
+    assert index.any_child(blocks[1]) is None
     index.remove(blocks[1])
     assert index.find_full(ROOT, b"h", [1, 2, 3, 4]) is None
     assert index.find_longest(ROOT, [1, 2]) == (None, 0)

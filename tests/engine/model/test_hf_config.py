@@ -88,8 +88,6 @@ def test_generation_config_names_the_end_tokens():
     assert parse({"eos_token_id": [7, 9, 7]}, eos_token_id=2).eos_token_ids == (7, 9)
     assert parse({}, eos_token_id=2).eos_token_ids == (2,)
     assert parse(eos_token_id=None).eos_token_ids == ()
-    assert parse(bos_token_id=1).bos_token_id == 1
-    assert parse(bos_token_id=-1).bos_token_id is None
 
 
 def test_windows_by_family():

@@ -9,7 +9,8 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from paged_chat.engine.text.tokenizer import Tokenizer, load_tokenizer
+from paged_chat.engine.text.tokenizer import Tokenizer
+from tiny_tokenizer import load_tokenizer
 
 CHATML = (
     "{% for message in messages %}"

@@ -15,7 +15,8 @@ from paged_chat.engine.errors import ChatTemplateInvalid, ModelFileInvalid
 from paged_chat.engine.text.chat_encoder import ChatEncoder
 from paged_chat.engine.text.chat_message import ChatMessage
 from paged_chat.engine.text.chat_template import ChatTemplate
-from paged_chat.engine.text.tokenizer import Tokenizer, load_tokenizer
+from paged_chat.engine.text.tokenizer import Tokenizer
+from tiny_tokenizer import load_tokenizer
 
 IM_START, IM_END = 1, 2
 BOS, EOS = 1, 2

@@ -7,6 +7,7 @@ from paged_chat.engine.errors import ChatTemplateInvalid, InvalidParameter
 from paged_chat.engine.text.chat_message import ChatMessage
 from paged_chat.engine.text.chat_template import ChatTemplate, fold_system
 from paged_chat.engine.text.tokenizer import Tokenizer
+from tiny_tokenizer import load_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +62,6 @@ def test_messages_that_a_template_refuses(byte_level: Tokenizer) -> None:
 
 
 def test_a_model_without_template_says_what_to_do(byte_level_spec: str, make_folder) -> None:
-    from paged_chat.engine.text.tokenizer import load_tokenizer
-
     folder = make_folder(byte_level_spec)
     tokenizer = load_tokenizer(folder, folder / "prepared")
     assert tokenizer is not None

@@ -16,7 +16,8 @@ from paged_chat.engine.text import template_environment
 from paged_chat.engine.text.chat_encoder import MAX_KNOWN_CHATS, ChatEncoder
 from paged_chat.engine.text.chat_message import ChatMessage
 from paged_chat.engine.text.chat_template import ChatTemplate
-from paged_chat.engine.text.tokenizer import Tokenizer, load_tokenizer
+from paged_chat.engine.text.tokenizer import Tokenizer
+from tiny_tokenizer import load_tokenizer
 
 MakeFolder = Callable[..., Path]
 

@@ -22,7 +22,8 @@ from chat_templates import (
 )
 from paged_chat.engine.text.chat_encoder import ChatEncoder
 from paged_chat.engine.text.detokenizer import whole_characters
-from paged_chat.engine.text.tokenizer import Tokenizer, load_tokenizer
+from paged_chat.engine.text.tokenizer import Tokenizer
+from tiny_tokenizer import load_tokenizer
 
 MakeFolder = Callable[..., Path]
 

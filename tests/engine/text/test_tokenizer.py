@@ -10,7 +10,8 @@ import pytest
 
 from paged_chat.engine.errors import ModelFileInvalid, ModelUnsupported
 from paged_chat.engine.progress import LoadProgress
-from paged_chat.engine.text.tokenizer import Tokenizer, load_tokenizer
+from paged_chat.engine.text.tokenizer import Tokenizer
+from tiny_tokenizer import load_tokenizer
 
 IM_START, IM_END = 1, 2
 VARIED_TEXTS = [
@@ -76,7 +77,7 @@ def test_the_words_around_a_control_token_in_a_text_are_encoded_as_if_it_were_an
 
 def test_encoding_adds_no_token_of_its_own(sentence_piece: Tokenizer) -> None:
     assert sentence_piece.bos_id == 1
-    assert sentence_piece.eos_id == 2
+    assert sentence_piece.eos_token == "</s>"
     assert sentence_piece.encode("") == []
     assert 1 not in sentence_piece.encode("hello")
     assert sentence_piece.encode("hello") == sentence_piece.encode_markup("hello")
@@ -111,13 +112,16 @@ def test_special_tokens_are_decoded_on_request(byte_level: Tokenizer) -> None:
     assert byte_level.decode(ids, skip_special=False) == "<|im_start|>user"
 
 
-def test_one_token_is_shown_with_its_space_and_its_bytes(byte_level: Tokenizer, sentence_piece: Tokenizer) -> None:
+def test_one_token_keeps_its_space_and_its_bytes(byte_level: Tokenizer, sentence_piece: Tokenizer) -> None:
+    def bytes_of(tokenizer: Tokenizer, token_id: int) -> bytes | None:
+        return tokenizer.token_bytes.of(token_id, first=False, skip_special=False)
+
     the = byte_level.encode("x the")[-1]
-    assert byte_level.token_text(the) == " the"
-    assert byte_level.token_text(IM_END) == "<|im_end|>"
-    assert byte_level.token_text(100_000) == ""
-    assert sentence_piece.token_text(3 + 0xF0) == "\\xf0"
-    assert sentence_piece.token_text(3 + 0x41) == "A"
+    assert bytes_of(byte_level, the) == b" the"
+    assert bytes_of(byte_level, IM_END) == b"<|im_end|>"
+    assert bytes_of(byte_level, 100_000) is None
+    assert bytes_of(sentence_piece, 3 + 0xF0) == b"\xf0"
+    assert bytes_of(sentence_piece, 3 + 0x41) == b"A"
 
 
 def test_vocabulary(byte_level: Tokenizer) -> None:
@@ -153,7 +157,7 @@ def test_tokens_are_named_by_tokenizer_config_or_by_the_special_tokens_map(byte_
     (tmp_path / "special_tokens_map.json").write_text(json.dumps(names))
     tokenizer = load_tokenizer(tmp_path, tmp_path / "prepared")
     assert tokenizer is not None
-    assert (tokenizer.bos_id, tokenizer.eos_id) == (IM_START, IM_END)
+    assert (tokenizer.bos_id, tokenizer.eos_token) == (IM_START, "<|im_end|>")
 
 
 @pytest.mark.parametrize(
@@ -215,13 +219,14 @@ def test_a_gguf_tokenizer_is_converted_once(byte_level_spec: str, byte_level: To
     assert first is not None
     assert reports == [LoadProgress("convert", 0, 1), LoadProgress("convert", 1, 1)]
     assert first.encode("hello there") == byte_level.encode("hello there")
-    assert (first.bos_id, first.eos_id, first.vocab_size) == (IM_START, IM_END, 300)
+    assert (first.bos_id, first.eos_token, first.vocab_size) == (IM_START, "<|im_end|>", 300)
     assert first.chat_template == "{{ messages[0]['content'] }}"
     assert sorted(path.name for path in prepared.iterdir()) == ["chat.json", "tokenizer.json"]
 
     code = (
-        "import sys; from pathlib import Path; from paged_chat.engine.text.tokenizer import load_tokenizer;"
-        "t = load_tokenizer(Path(sys.argv[1]), Path(sys.argv[2]));"
+        "import sys; from pathlib import Path; from paged_chat.engine.text.tokenizer import Tokenizer;"
+        "from paged_chat.engine.text.tokenizer_files import read_tokenizer_files;"
+        "t = Tokenizer(read_tokenizer_files(Path(sys.argv[1]), Path(sys.argv[2])));"
         "print('transformers' in sys.modules, 'torch' in sys.modules, 'gguf' in sys.modules, t.encode('hello'))"
     )
     done = subprocess.run(
@@ -266,7 +271,7 @@ def test_configurations_beside_a_gguf_file_are_not_mixed_into_it(byte_level_spec
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "other", "eos_token": "user"}))
     tokenizer = load_tokenizer(source, tmp_path / "prepared")
     assert tokenizer is not None
-    assert tokenizer.eos_id == IM_END
+    assert tokenizer.eos_token == "<|im_end|>"
     assert tokenizer.chat_template == "{{ messages[0]['content'] }}"
 
 
@@ -291,7 +296,7 @@ def test_a_slow_tokenizer_is_converted_once(byte_level_spec: str, byte_level: To
     assert tokenizer is not None
     assert tokenizer.encode("hello there 日本") == byte_level.encode("hello there 日本")
     assert tokenizer.chat_template == "from the config"
-    assert tokenizer.eos_id == IM_END
+    assert tokenizer.eos_token == "<|im_end|>"
     assert (tmp_path / "prepared" / "tokenizer.json").is_file()
 
 
@@ -309,7 +314,7 @@ def test_the_default_model_s_tokenizer(default_tokenizer: Tokenizer) -> None:
     tokenizer = default_tokenizer
     assert tokenizer.vocab_size == 49152
     assert tokenizer.encode_markup("<|im_start|><|im_end|>\n") == [IM_START, IM_END, 198]
-    assert (tokenizer.bos_id, tokenizer.eos_id) == (IM_START, IM_END)
+    assert (tokenizer.bos_id, tokenizer.eos_token) == (IM_START, "<|im_end|>")
     assert tokenizer.encode("12345") == [33, 34, 35, 36, 37]
     assert tokenizer.encode("in 2024")[1:] == [216, 34, 32, 34, 36]  # the space is a token of its own
     assert tokenizer.encode("a  12")[1:] == [256, 33, 34]  # two spaces before digits are one token
