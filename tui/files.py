@@ -1,12 +1,18 @@
-"""Files that a prompt names with @: found, completed, read."""
+"""Files: those that a prompt names with @ are found, completed and read; what is taken along is written.
+
+A folder may lie on a slow disk or far away, so screens call these on a thread.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from paged_chat.app.attachments import Attachment, read_attachment
+from paged_chat.app.errors import ExportRefused
 
 MAX_MATCHES = 30
 _MENTION = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
@@ -16,7 +22,7 @@ def mentioned(text: str) -> list[Path]:
     """The files named in a text that are there; a name in quotes may have spaces. Anything else after an @ is text."""
     found: dict[Path, None] = {}
     for match in _MENTION.finditer(text):
-        path = Path(match[1] or match[2].rstrip(".,;:!?)")).expanduser()
+        path = Path(os.path.expanduser(match[1] or match[2].rstrip(".,;:!?)")))
         try:
             if path.is_file():
                 found[path] = None
@@ -37,13 +43,32 @@ def matching_paths(word: str) -> list[str]:
     written = word[1:].lstrip('"')
     folder, prefix = os.path.split(written)
     try:
-        entries = sorted(os.scandir(os.path.expanduser(folder) or "."), key=lambda entry: entry.name.lower())
+        with os.scandir(os.path.expanduser(folder) or ".") as entries:
+            found = [(entry.name, entry.is_dir()) for entry in entries if _is_meant(entry.name, prefix)]
     except OSError:
         return []
     matches = []
-    for entry in entries:
-        if not entry.name.lower().startswith(prefix.lower()) or (entry.name.startswith(".") and not prefix):
-            continue
-        path = os.path.join(folder, entry.name) + ("/" if entry.is_dir() else "")
-        matches.append(f'@"{path}"' if " " in path and not path.endswith("/") else f"@{path}")
-    return matches[:MAX_MATCHES]
+    for name, is_folder in sorted(found, key=lambda pair: pair[0].lower())[:MAX_MATCHES]:
+        path = os.path.join(folder, name) + ("/" if is_folder else "")
+        matches.append(f'@"{path}"' if " " in path and not is_folder else f"@{path}")
+    return matches
+
+
+def write_new(path: str, write: Callable[[TextIO], object]) -> Path:
+    """Has `write` fill a file that isn't there yet; gives its whole path. Raises ExportRefused."""
+    from paged_chat.app.porting.new_file import new_file
+
+    try:
+        target = Path(os.path.abspath(os.path.expanduser(path)))
+    except OSError as error:
+        raise ExportRefused(f"this folder is gone ({error.strerror}): write a path that begins with /") from error
+    if os.path.lexists(target):
+        raise ExportRefused(f"{target} is there already: choose another name")
+    with new_file(target) as out:
+        write(out)
+    return target
+
+
+def _is_meant(name: str, prefix: str) -> bool:
+    """Hidden files only where the dot is written."""
+    return name.lower().startswith(prefix.lower()) and (bool(prefix) or not name.startswith("."))

@@ -69,12 +69,40 @@ async def test_a_file_is_completed_counted_and_attached(desk, tmp_path, monkeypa
     (tmp_path / "poem.txt").write_text("roses")
     async with open_terminal(desk) as terminal:
         await terminal.write("praise @po")
-        assert offered(terminal) == ["@poem.txt"]
+        await terminal.until(lambda: offered(terminal) == ["@poem.txt"])
         await terminal.keys("tab")
         assert terminal.prompt.text == "praise @poem.txt "
         await terminal.until(lambda: "poem.txt: 5 tokens" in meter_of(terminal))
         await terminal.send("")
         assert terminal.path[0].text == "File poem.txt:\n```\nroses\n```\n\npraise @poem.txt "
+
+
+async def test_a_name_that_goes_another_way_is_no_longer_completed(desk, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "poem.txt").write_text("roses")
+    async with open_terminal(desk) as terminal:
+        await terminal.write("@po")
+        await terminal.until(lambda: offered(terminal) == ["@poem.txt"])
+        terminal.prompt.insert("tato")
+        await terminal.send("")
+        assert terminal.path[0].text == "@potato"
+
+
+async def test_nobody_home_and_folders_that_are_gone_are_no_fault(desk, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    async with open_terminal(desk) as terminal:
+        await terminal.send("hello", "hi")
+        await terminal.write("/save ~nobody-has-this-name/reply.md")
+        await terminal.keys("enter")
+        await terminal.until(lambda: any("can't be written: No such file" in notice for notice in terminal.notices))
+        gone.rmdir()
+        await terminal.write("/save reply.md")
+        await terminal.keys("enter")
+        await terminal.until(lambda: any("this folder is gone" in notice for notice in terminal.notices))
+        await terminal.send("@~nobody-has-this-name/x @reply.md")
+        assert terminal.path[2].text == "@~nobody-has-this-name/x @reply.md"
 
 
 async def test_commands_are_completed_and_run(desk):

@@ -6,7 +6,7 @@ Here and in the other actions, what only one action needs is imported by it: the
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
 
 from textual import on
@@ -138,22 +138,17 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
         if path:
             self.export(path)
 
-    @with_notices
-    def export(self, path: str) -> None:
+    @in_background
+    async def export(self, path: str) -> None:
         """Writes the whole tree of the chat to a file that isn't there yet, in the format that its name says."""
         from paged_chat.app.porting import write_json, write_markdown
-        from paged_chat.app.porting.new_file import new_file
 
-        chat = self._needed_chat()
-        target = Path(path).expanduser()
+        chat, service = self._needed_chat(), self.open_service
         writers = {".json": write_json, ".md": write_markdown}
-        if target.suffix not in writers:
-            raise NotPossible(f"{target.name}: end the name with .md or .json")
-        if target.exists():
-            raise NotPossible(f"{target} is there already: choose another name")
-        with new_file(target) as out:
-            writers[target.suffix]([(chat, self.open_service.tree(chat.id))], out)
-        self.notify(f"Exported to {target.absolute()}", markup=False)
+        writer = writers.get(PurePath(path).suffix)
+        if writer is None:
+            raise NotPossible(f"{PurePath(path).name}: end the name with .md or .json")
+        await self.write_file(path, lambda out: writer([(chat, service.tree(chat.id))], out), "Exported to")
 
     # The model
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from pathlib import Path
+from pathlib import PurePath
 from typing import get_args
 
 from paged_chat.app.comparison.comparison import Comparison
 from paged_chat.app.comparison.table import TableForm, write_table
 from paged_chat.app.comparison.variant import variant_in
 from paged_chat.app.errors import ComparisonRefused
-from paged_chat.app.porting.new_file import new_file
 
 from ..key_names import key_of
 from ..notices import in_background, with_notices
@@ -79,19 +78,14 @@ class ComparisonActions(ServiceScreen):
         if path:
             self.export_table(path)
 
-    @with_notices
-    def export_table(self, path: str) -> None:
+    @in_background
+    async def export_table(self, path: str) -> None:
         """Writes the replies side by side to a file that isn't there yet, in the format that its name says."""
         comparison = self._comparison(self._group())
-        target = Path(path).expanduser()
-        form = next((form for form in get_args(TableForm) if target.suffix == f".{form}"), None)
+        form = next((form for form in get_args(TableForm) if PurePath(path).suffix == f".{form}"), None)
         if form is None:
-            raise ComparisonRefused(f"{target.name}: end the name with .md, .json or .csv")
-        if target.exists():
-            raise ComparisonRefused(f"{target} is there already: choose another name")
-        with new_file(target) as out:
-            out.write(write_table(comparison, form))
-        self.notify(f"Exported to {target.absolute()}", markup=False)
+            raise ComparisonRefused(f"{PurePath(path).name}: end the name with .md, .json or .csv")
+        await self.write_file(path, lambda out: out.write(write_table(comparison, form)), "Exported to")
 
     def _group(self) -> ReplyGroup:
         group = next(iter(self.query(ReplyGroup)), None)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 
 from textual import on, work
 
@@ -185,20 +184,13 @@ class MessageActions(TokenActions):
         if path:
             self.save_message(path)
 
-    @with_notices
-    def save_message(self, path: str) -> None:
+    @in_background
+    async def save_message(self, path: str) -> None:
         """Writes the message in focus to a file that isn't there yet."""
-        from paged_chat.app.porting.new_file import new_file
-
         self._needed("there is nothing to save yet")
         view = self.view_in_focus()
-        target = Path(path).expanduser()
-        if target.exists():
-            raise NothingToDo(f"{target} is there already: choose another name")
-        with new_file(target) as out:
-            out.write(view.answer if view is not None else "")
-            out.write("\n")
-        self.notify(f"Saved to {target.absolute()}", markup=False)
+        text = view.answer if view is not None else ""
+        await self.write_file(path, lambda out: out.write(f"{text}\n"), "Saved to")
 
     def _copy(self, text: str, what: str) -> None:
         """By the terminal's own clipboard sequence (OSC 52), which tells nobody whether it worked."""

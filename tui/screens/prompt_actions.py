@@ -56,7 +56,7 @@ class PromptActions(ServiceScreen):
                 await self.run_command(call)
 
     async def _send_message(self, event: PromptSent) -> None:
-        attachments = attachments_in(slash_commands.message_text(event.text))
+        attachments = await self._attached(slash_commands.message_text(event.text))
         text = slash_commands.message_text(event.expanded)
         if self.variants:
             turn = await self._send(text, attachments)
@@ -73,6 +73,16 @@ class PromptActions(ServiceScreen):
         self.compared_id = turn.replies[0].id if len(turn.replies) > 1 else None
         await self.read_chat(self.chat.id)  # the news of it may have been drawn already, before they were compared
         await self.conversation.show_end()
+
+    async def _attached(self, text: str) -> list[Attachment]:
+        """The files that a text names, read."""
+        if "@" not in text:
+            return []
+        num_opened = self.num_opened
+        attachments = await asyncio.to_thread(attachments_in, text)
+        if self.num_opened != num_opened:
+            raise NotOpenYet("another chat was opened while the files were read: send it again where it belongs")
+        return attachments
 
     async def _send(self, text: str, attachments: Sequence[Attachment]) -> Turn:
         is_new = self.chat is None
@@ -144,14 +154,23 @@ class PromptActions(ServiceScreen):
         self.show_plan()
 
     def _offer_completions(self, text: str) -> None:
-        completions = self.query_one(Completions)
+        completions, word = self.query_one(Completions), self.prompt.word_before_cursor
         commands = slash_commands.completions(text)
+        self.workers.cancel_group(self, "paths")
         if commands:
             completions.offer(
                 [(f"/{command.name}", f"{command.argument}  {command.title}".strip()) for command in commands]
             )
+        elif word.startswith("@"):
+            completions.narrow(word)
+            self._offer_paths(word)
         else:
-            completions.offer([(word, "") for word in matching_paths(self.prompt.word_before_cursor)])
+            completions.close()
+
+    @work(group="paths", exclusive=True, exit_on_error=False)
+    async def _offer_paths(self, word: str) -> None:
+        paths = await asyncio.to_thread(matching_paths, word)
+        self.query_one(Completions).offer([(path, "") for path in paths])
 
     def show_plan(self) -> None:
         """Tells what sending the prompt would cost, once there is a pause in the writing."""
@@ -170,7 +189,7 @@ class PromptActions(ServiceScreen):
             meter.show_new()
             return
         try:
-            attachments = attachments_in(text) if is_written else []
+            attachments = await asyncio.to_thread(attachments_in, text) if is_written else []
             added = [(attachment.name, attachment.text) for attachment in attachments]
             added += [(word.strip("[]"), pasted) for word, pasted in self.prompt.pastes.items() if word in text]
             left = [f"{name}: {await self._count_tokens(content):,} tokens" for name, content in added]
@@ -200,7 +219,7 @@ class PromptActions(ServiceScreen):
 
 
 class NotOpenYet(PagedChatError):
-    """The store is being opened."""
+    """The chat that a message is for isn't open: the store is being opened, or another chat was meanwhile."""
 
 
 class EditorFailed(PagedChatError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
 
 from textual.screen import Screen
 
@@ -13,6 +13,7 @@ from paged_chat.app.comparison.variant import Variant
 from paged_chat.app.errors import PagedChatError
 from paged_chat.app.service.chat_events import EngineStatus
 
+from ..files import write_new
 from ..key_names import key_of
 from ..slash_commands import Call
 from ..widgets.conversation import Conversation
@@ -122,6 +123,11 @@ class ServiceScreen(Screen[None]):
                     "Storing takes long, another program may hold the chats: go on, you will be told if it fails."
                 )
             return await written
+
+    async def write_file(self, path: str, write: Callable[[TextIO], object], words: str) -> None:
+        """Has a thread write a file that isn't there yet, and tells where it is, after `words`."""
+        written = await asyncio.to_thread(write_new, path, write)
+        self.notify(f"{words} {written}")
 
     async def ensure_chat(self) -> Chat:
         """The chat that is shown; a new one is made now if it is to hold something."""

@@ -29,6 +29,11 @@ class Completions(OptionList, can_focus=False):
         if choices:
             self.highlighted = 0
 
+    def narrow(self, word: str) -> None:
+        """Takes away what `word` can't become any more, until it is known what else it can."""
+        ids = [option.id or "" for option in self.options]
+        self.offer([(one, "") for one in ids if self.is_open and one.lower().startswith(word.lower())])
+
     @property
     def is_open(self) -> bool:
         return bool(self.display)

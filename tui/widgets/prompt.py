@@ -65,10 +65,14 @@ class Prompt(TextArea):
             self.write(refused.text)
 
     def take_completion(self) -> None:
-        """Takes the word under the highlight; without one, goes to the next part of the screen."""
+        """Takes the word under the highlight; without one, goes to the next part of the screen.
+
+        What a file could be called is looked up, so behind an @ it waits where it is.
+        """
         chosen = self._completions.chosen
         if chosen is None:
-            self.screen.focus_next()
+            if not self.word_before_cursor.startswith("@"):
+                self.screen.focus_next()
             return
         self._completions.close()
         self.complete(chosen if chosen.endswith("/") else f"{chosen} ")
