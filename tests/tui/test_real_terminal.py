@@ -1,8 +1,10 @@
 """The program in a real terminal (tmux): started, typed into, resized, hung up. The model is a tiny one."""
 
 import contextlib
+import os
 import re
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -43,6 +45,11 @@ class Tmux:
     @property
     def screen(self) -> str:
         return self._run("capture-pane", "-p", "-t", "t")
+
+    @property
+    def pid(self) -> int:
+        """Of the program."""
+        return int(self._run("display-message", "-p", "-t", "t", "#{pane_pid}"))
 
     @property
     def is_running(self) -> bool:
@@ -137,6 +144,27 @@ def test_closing_the_terminal_keeps_what_was_written(tmux, home, prepared_model)
         time.sleep(0.1)
     assert messages_in(home)[-1][1] == "stopped"
     assert len(messages_in(home)[-1][2]) > 5
+
+
+@pytest.mark.default_model
+def test_a_killed_program_shows_its_draft_as_stopped_at_the_next_start(tmux, home, prepared_model):
+    tmux.start(*paged_chat(home, prepared_model))
+    tmux.until(lambda screen: " held · " in screen)
+    tmux.type("Write a very long story about a sailing boat, a thousand words at least.")
+    tmux.keys("Enter")
+    tmux.until(lambda _: any(role == "assistant" and len(text) > 20 for role, _, text in messages_in(home)))
+    os.kill(tmux.pid, signal.SIGKILL)
+    tmux.until(lambda _: not tmux.is_running)
+    [_, (_, status, draft)] = messages_in(home)
+    assert status == "draft"
+    tmux.start(*paged_chat(home, "/nowhere/model.gguf"))
+    tmux.until(lambda screen: "Write a very long" in screen)  # in the list
+    tmux.keys("C-PageDown")
+    shown = " ".join(draft.split()[:3])
+    tmux.until(lambda screen: shown in screen and "stopped, ^l goes on" in " ".join(screen.split()))
+    assert [message[1:] for message in messages_in(home)][1:] == [("stopped", draft)]
+    tmux.keys("C-q")
+    tmux.until(lambda _: not tmux.is_running)
 
 
 def test_the_first_frame_comes_before_the_model(tmux, home):
