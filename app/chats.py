@@ -14,6 +14,8 @@ from typing import Literal
 
 from paged_chat.engine.request import FinishReason, SamplingParams, TokenLogprobs
 
+from .errors import MessageNotFound
+
 MessageRole = Literal["user", "assistant"]
 MessageStatus = Literal["draft", "done", "stopped", "failed"]
 
@@ -170,11 +172,17 @@ class MessageTree:
     def __len__(self) -> int:
         return len(self._by_id)
 
+    def find(self, message_id: int) -> Message:
+        """Raises MessageNotFound for one that isn't here, where `tree[message_id]` takes it for granted."""
+        if message_id not in self._by_id:
+            raise MessageNotFound("there is no such message in this chat, or it was deleted; open the chat again")
+        return self._by_id[message_id]
+
     def path(self, leaf_id: int | None) -> list[Message]:
-        """From a root to the leaf; empty for None."""
+        """From a root to the leaf; empty for None. Raises MessageNotFound."""
         path: list[Message] = []
         while leaf_id is not None:
-            message = self._by_id[leaf_id]
+            message = self.find(leaf_id)
             path.append(message)
             leaf_id = message.parent_id
         return path[::-1]

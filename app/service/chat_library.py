@@ -19,7 +19,7 @@ from ..store.chat_table import ChatChanges
 from ..store.store_stats import StoreStats
 from .comparing import comparison_in
 from .live_chats import LiveChats
-from .new_turn import find, find_whole
+from .new_turn import find_whole
 from .reply_desk import ReplyDesk
 from .stores import Stores
 from .watchers import Watchers
@@ -178,13 +178,13 @@ class ChatLibrary:
         return self._chats.tree(chat_id)
 
     def message(self, chat_id: str, message_id: int) -> Message:
-        return find(self.tree(chat_id), message_id)
+        return self.tree(chat_id).find(message_id)
 
     def pick(self, chat_id: str, message_id: int) -> Chat:
         """Shows the path through this message, from there on by the newest: walks between siblings."""
         store = self._stores.of(chat_id)
         tree = store.tree(chat_id)
-        chat = store.set_active_leaf(chat_id, tree.newest_leaf(find(tree, message_id).id))
+        chat = store.set_active_leaf(chat_id, tree.newest_leaf(tree.find(message_id).id))
         self._tell(chat_id)
         return chat
 
@@ -196,7 +196,7 @@ class ChatLibrary:
         with self._sending:
             store = self._stores.of(chat_id)
             tree = store.tree(chat_id)
-            chat = store.delete_message(find(tree, message_id).id)
+            chat = store.delete_message(tree.find(message_id).id)
             self._tell(chat_id)
             self._desk.stop(chat_id, tree.branch(message_id))
             return chat

@@ -26,7 +26,7 @@ from .chat_library import DEFAULT_SAMPLING, ChatLibrary
 from .comparing import check_all_fit, compared_replies, under_variant
 from .engine_host import EngineHost
 from .model_notice import ModelNotice, model_notice
-from .new_turn import find_whole, new_replies, parent_of_edit, path_to, question_of, request_params
+from .new_turn import find_whole, new_replies, parent_of_edit, question_of, request_params
 from .own_engine import open_own_engine
 from .prompts import check_fits, check_room
 from .reply_desk import ReplyDesk
@@ -209,7 +209,7 @@ class ChatService(ChatLibrary):
         with self._sending:
             self._check_usable()
             chat, tree = self._chats.read(chat_id)
-            path = path_to(tree, message_id)
+            path = tree.path(message_id)
             own_chat = under_variant(chat, path[-1])
             params = replace(path[-1].sampling or chat.sampling, n=1)
             if path[-1].role == "assistant" and self._host.loaded.done():

@@ -12,7 +12,7 @@ from ..comparison.comparison import Comparison, compare_replies
 from ..comparison.variant import MIN_VARIANTS, Variant
 from ..errors import ComparisonRefused
 from .engine_host import LoadedEngine
-from .new_turn import drawn_seed, find, question_of
+from .new_turn import drawn_seed, question_of
 from .prompts import check_fits, preview
 from .send_plan import SendPlan
 
@@ -80,7 +80,7 @@ def plan_comparison(
 
 def comparison_in(tree: MessageTree, reply_ids: Sequence[int]) -> Comparison:
     """Raises ComparisonRefused for fewer than two replies, or for messages that don't answer the same one."""
-    replies = [find(tree, reply_id) for reply_id in sorted(set(reply_ids))]
+    replies = [tree.find(reply_id) for reply_id in sorted(set(reply_ids))]
     if len(replies) < MIN_VARIANTS:
         raise ComparisonRefused("there is one reply: retry it, or ask with several settings, to compare")
     if len({reply.parent_id for reply in replies}) > 1 or any(reply.role != "assistant" for reply in replies):

@@ -9,27 +9,15 @@ from paged_chat.engine.errors import InvalidParameter
 from paged_chat.engine.request import SamplingParams
 
 from ..chats import Message, MessageTree, NewReply
-from ..errors import MessageNotFound, ReplyRunning
+from ..errors import ReplyRunning
 
 NUM_SEED_BYTES = 6
 NUM_SEEDS = 2**63
 
 
-def find(tree: MessageTree, message_id: int) -> Message:
-    """Raises MessageNotFound."""
-    if message_id not in tree:
-        raise MessageNotFound("there is no such message in this chat, or it was deleted; open the chat again")
-    return tree[message_id]
-
-
-def path_to(tree: MessageTree, leaf_id: int | None) -> list[Message]:
-    """From a root to the leaf, empty for None; raises MessageNotFound."""
-    return [] if leaf_id is None else tree.path(find(tree, leaf_id).id)
-
-
 def find_whole(tree: MessageTree, message_id: int) -> Message:
     """One that doesn't grow any more; raises ReplyRunning for one that does."""
-    message = find(tree, message_id)
+    message = tree.find(message_id)
     if message.status == "draft":
         raise ReplyRunning("this reply is still being written: wait for its end, or stop it")
     return message
@@ -37,7 +25,7 @@ def find_whole(tree: MessageTree, message_id: int) -> Message:
 
 def parent_of_edit(tree: MessageTree, message_id: int) -> int | None:
     """What an edited message hangs below: that of the message itself."""
-    message = find(tree, message_id)
+    message = tree.find(message_id)
     if message.role != "user":
         raise InvalidParameter("only what a person wrote can be edited: retry a reply, or edit the message before it")
     return message.parent_id
@@ -45,7 +33,7 @@ def parent_of_edit(tree: MessageTree, message_id: int) -> int | None:
 
 def question_of(tree: MessageTree, message_id: int) -> int:
     """The person's message that a reply answers, or that one itself."""
-    message = find(tree, message_id)
+    message = tree.find(message_id)
     question_id = message.id if message.role == "user" else message.parent_id
     if question_id is None:
         raise InvalidParameter("this reply answers no message, so it can't be retried: send one")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from paged_chat.engine.model.catalog import is_same_model
 
 from ..chats import Chat, Message
 from ..engine_query import engine_query
-from ..transcript.miss_reason import History, MissReason, why_missed
+from ..transcript.miss_reason import Explain, History, why_missed
 from ..transcript.transcript import ContextPlan
 from .engine_host import LoadedEngine
 from .model_notice import model_notice
@@ -62,6 +62,37 @@ def prompt_cost(engine: Engine, token_ids: tuple[int, ...], salt: str) -> Prompt
     return PromptCost(prefix=prefix, expected_ttft=engine.expected_ttft(len(token_ids), prefix.num_cached_tokens))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedPrompt:
+    """A prompt as the engine gets it, with what is known of it before.
+
+    reply_start: ids that each reply begins with, as if they had been drawn; `token_ids` end before them.
+    explain: says why the prompt found what it did when it was admitted.
+    """
+
+    token_ids: tuple[int, ...]
+    reply_start: tuple[int, ...]
+    plan: SendPlan
+    explain: Explain
+
+
+def prepared(
+    loaded: LoadedEngine,
+    chat: Chat,
+    path: Sequence[Message],
+    context: ContextPlan,
+    *,
+    reply_start: tuple[int, ...] = (),
+) -> PreparedPrompt:
+    """Raises as `look_up` does."""
+    return PreparedPrompt(
+        token_ids=context.token_ids[: context.num_tokens - len(reply_start)],
+        reply_start=reply_start,
+        plan=look_up(loaded, chat, path, context),
+        explain=explainer(loaded, path, context),
+    )
+
+
 def look_up(loaded: LoadedEngine, chat: Chat, path: Sequence[Message], context: ContextPlan) -> SendPlan:
     """What of a prompt the pool holds now; waits for the step that the engine computes. Raises EngineClosed."""
     cost = loaded.served.call(prompt_cost.ask(context.token_ids, chat.user)).result()
@@ -78,9 +109,7 @@ def look_up(loaded: LoadedEngine, chat: Chat, path: Sequence[Message], context: 
     )
 
 
-def explainer(
-    loaded: LoadedEngine, path: Sequence[Message], context: ContextPlan
-) -> Callable[[PrefixProbe], MissReason]:
+def explainer(loaded: LoadedEngine, path: Sequence[Message], context: ContextPlan) -> Explain:
     """Says why a prompt found what it did, when it was looked up or when it was admitted."""
     before = next((message for message in reversed(path) if message.role == "assistant" and message.text), None)
     is_others = before is not None and before.model is not None and not is_same_model(before.model, loaded.model)

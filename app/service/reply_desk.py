@@ -16,13 +16,13 @@ from ..store.store import Store
 from .background import Background
 from .comparing import under_variant
 from .engine_host import EngineHost, LoadedEngine
-from .prompts import explainer, look_up
+from .prompts import PreparedPrompt, prepared
 from .reply_job import ReplyJob
 from .reply_saver import ReplySaver
 from .resume_point import ResumePoint
 from .running_reply import RunningReply
 
-Start: TypeAlias = Callable[[LoadedEngine, ReplyJob], None]
+MakePrompt: TypeAlias = Callable[[LoadedEngine], PreparedPrompt]
 
 STOP_S = 0.5  # for the step that is being computed when the service closes
 SAVE_S = 1.0
@@ -85,15 +85,14 @@ class ReplyDesk:
         reply = RunningReply(draft, 0, self._take_change, logprobs)
         whole_path = [*path, draft]
 
-        def start(loaded: LoadedEngine, job: ReplyJob) -> None:
+        def make_prompt(loaded: LoadedEngine) -> PreparedPrompt:
             context = loaded.transcript.encode(
                 chat.system_prompt, whole_path, continue_reply=True, max_tokens=params.max_tokens
             )
             reply.resume(ResumePoint(context.reply_token_ids, loaded.engine.decode))
-            plan, explain = look_up(loaded, chat, whole_path, context), explainer(loaded, whole_path, context)
-            job.start(loaded.served, context.token_ids, plan, explain)
+            return prepared(loaded, chat, whole_path, context)
 
-        self._begin(chat, (ReplyJob([reply], params, salt=chat.user), start))
+        self._begin(chat, (ReplyJob([reply], params, salt=chat.user), make_prompt))
 
     def branch(
         self, chat: Chat, path: Sequence[Message], draft: Message, params: SamplingParams, logprobs: KeptLogprobs
@@ -103,30 +102,27 @@ class ReplyDesk:
         reply.expect_from_start()
         reply_start = draft.token_ids or ()
 
-        def start(loaded: LoadedEngine, job: ReplyJob) -> None:
+        def make_prompt(loaded: LoadedEngine) -> PreparedPrompt:
             context = loaded.transcript.encode(
                 chat.system_prompt, path, reply_start=reply_start, max_tokens=params.max_tokens
             )
-            prompt = context.token_ids[: -len(reply_start)]
-            plan, explain = look_up(loaded, chat, path, context), explainer(loaded, path, context)
-            job.start(loaded.served, prompt, plan, explain, reply_start=reply_start)
+            return prepared(loaded, chat, path, context, reply_start=reply_start)
 
-        self._begin(chat, (ReplyJob([reply], params, salt=chat.user), start))
+        self._begin(chat, (ReplyJob([reply], params, salt=chat.user), make_prompt))
 
     def _fresh_job(
         self, chat: Chat, path: Sequence[Message], drafts: Sequence[Message], params: SamplingParams
-    ) -> tuple[ReplyJob, Start]:
+    ) -> tuple[ReplyJob, MakePrompt]:
         """Replies to the path that begin with nothing."""
         replies = [RunningReply(draft, sample, self._take_change) for sample, draft in enumerate(drafts)]
 
-        def start(loaded: LoadedEngine, job: ReplyJob) -> None:
+        def make_prompt(loaded: LoadedEngine) -> PreparedPrompt:
             context = loaded.transcript.encode(chat.system_prompt, path, max_tokens=params.max_tokens)
-            plan, explain = look_up(loaded, chat, path, context), explainer(loaded, path, context)
-            job.start(loaded.served, context.token_ids, plan, explain)
+            return prepared(loaded, chat, path, context)
 
-        return ReplyJob(replies, params, salt=chat.user), start
+        return ReplyJob(replies, params, salt=chat.user), make_prompt
 
-    def _begin(self, chat: Chat, *jobs: tuple[ReplyJob, Start]) -> None:
+    def _begin(self, chat: Chat, *jobs: tuple[ReplyJob, MakePrompt]) -> None:
         """Keeps the jobs' replies from now on, and starts one after the other once the model is loaded."""
         with self._lock:
             self._jobs |= {reply: job for job, _ in jobs for reply in job.replies}
@@ -136,9 +132,9 @@ class ReplyDesk:
         self._on_turn(chat.id)
 
         def start_all(loaded: LoadedEngine) -> None:
-            for job, start in jobs:
+            for job, make_prompt in jobs:
                 try:
-                    start(loaded, job)
+                    job.start(loaded.served, make_prompt(loaded))
                 except Exception as error:
                     job.fail(_said(error))
 

@@ -8,9 +8,9 @@ from concurrent.futures import Future
 
 from paged_chat.engine.request import BeamPreview, SamplingParams, TokenDelta
 
-from .running_reply import Explain, RunningReply
+from .prompts import PreparedPrompt
+from .running_reply import RunningReply
 from .search_watch import SearchWatch
-from .send_plan import SendPlan
 from .served_engine import ServedEngine
 
 
@@ -31,27 +31,17 @@ class ReplyJob:
         self._request_id: str | None = None
         self._watch: SearchWatch | None = None  # of a beam search
 
-    def start(
-        self,
-        served: ServedEngine,
-        token_ids: Sequence[int],
-        plan: SendPlan,
-        explain: Explain,
-        *,
-        reply_start: Sequence[int] = (),
-    ) -> None:
-        """Submits the request, unless every reply was stopped while its prompt was made.
-
-        explain: says why the prompt found what it did when it was admitted.
-        reply_start: what each reply begins with, as if it had been drawn.
-        """
+    def start(self, served: ServedEngine, prompt: PreparedPrompt) -> None:
+        """Submits the request, unless every reply was stopped while its prompt was made."""
         with self._lock:
             if all(reply.has_ended for reply in self.replies):
                 return
             for reply in self.replies:
-                reply.mark_planned(plan, explain)
+                reply.mark_planned(prompt.plan, prompt.explain)
             self._served = served
-        submitted = served.submit(token_ids, self.params, self._listen, salt=self.salt, reply_start=reply_start)
+        submitted = served.submit(
+            prompt.token_ids, self.params, self._listen, salt=self.salt, reply_start=prompt.reply_start
+        )
         submitted.add_done_callback(self._take_request_id)
 
     def stop(self, replies: Collection[RunningReply]) -> int:

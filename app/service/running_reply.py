@@ -7,17 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from paged_chat.engine import PrefixProbe
 from paged_chat.engine.request import BeamPreview, FinishReason, RequestStats, TokenDelta, TokenLogprobs
 
 from ..chats import KeptLogprobs, Message, MessageStatus, ReplyCost
-from ..transcript.miss_reason import MissReason
+from ..transcript.miss_reason import Explain, MissReason
 from .chat_events import ReplyUpdate
 from .reply_cost import continued, cost_of
 from .resume_point import ResumePoint
 from .send_plan import SendPlan
-
-Explain = Callable[[PrefixProbe], MissReason]
 
 _STATUS: dict[FinishReason, MessageStatus] = {
     "stop": "done",

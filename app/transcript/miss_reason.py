@@ -145,6 +145,10 @@ class MissReason:
         return cls(**{name: value for name, value in values.items() if name in known})
 
 
+# Why a prompt found what it did; made with what is known of its chat.
+Explain = Callable[[PrefixProbe], MissReason]
+
+
 def why_missed(
     prefix: PrefixProbe, token_ids: Sequence[int], decode: Decode, history: History = NOTHING_KNOWN
 ) -> MissReason:
