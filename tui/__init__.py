@@ -1,0 +1,1 @@
+"""The chats in a terminal."""

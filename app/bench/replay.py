@@ -11,7 +11,7 @@ from typing import Protocol
 from paged_chat.engine.errors import PagedChatError
 from paged_chat.engine.request import SamplingParams
 
-from ..generation import Answer, StepEngine, run_request
+from ..answer import Answer, StepEngine, run_request
 from .workload import Step, Workload
 
 WARM_UP_TOKENS = 64

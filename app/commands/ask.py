@@ -14,9 +14,9 @@ from paged_chat.engine import ChatMessage
 from paged_chat.engine.config import DEFAULT_MAX_NUM_SEQS, DEFAULT_MODEL, EngineConfig
 from paged_chat.engine.request import RANGES, EarlyStopping, SamplingParams, TokenDelta
 
+from ..answer import Answer, Reply, run_request
 from ..cache_view.sharing import sharing_of_request
 from ..counted import counted
-from ..generation import Answer, Reply, StopFlag, run_request, stop_on_interrupt
 from ..token_view.token_piece import legible
 from ..transcript.miss_reason import why_missed
 from .engine_options import (
@@ -29,6 +29,7 @@ from .engine_options import (
     from_options,
     open_engine,
 )
+from .interrupt import StopFlag, stop_on_interrupt
 from .number_option import number_option
 from .search_line import SearchLine
 

@@ -1,0 +1,1 @@
+"""Models: found, read, made ready for this machine, and run."""

@@ -5,7 +5,8 @@ import signal
 
 import pytest
 
-from paged_chat.app.generation import run_request, stop_on_interrupt
+from paged_chat.app.answer import run_request
+from paged_chat.app.commands.interrupt import stop_on_interrupt
 from paged_chat.engine.errors import StepFailed
 from paged_chat.engine.request import SamplingParams
 from scripted_engine import ScriptedEngine

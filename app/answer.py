@@ -1,11 +1,8 @@
-"""One prompt driven to its end on a synchronous engine: deltas out as they come, and the figures of the whole."""
+"""One prompt answered by a synchronous engine: deltas out as they come, and the figures of the whole."""
 
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Protocol
 
 from paged_chat.engine import PrefixProbe
@@ -150,36 +147,3 @@ def _pace(
 def _most(uses: Sequence[BlockUse | None]) -> BlockUse | None:
     """That of the whole request: each reply that ends tells what was counted so far."""
     return max((use for use in uses if use is not None), key=lambda use: use.num_blocks, default=None)
-
-
-class StopFlag:
-    """Says whether Ctrl-C was pressed."""
-
-    def __init__(self) -> None:
-        self.is_set = False
-
-    def __call__(self) -> bool:
-        return self.is_set
-
-
-@contextmanager
-def stop_on_interrupt() -> Iterator[StopFlag]:
-    """Inside, the first Ctrl-C sets the flag, so that a step isn't torn apart; the second raises KeyboardInterrupt.
-
-    Where Ctrl-C is ignored, as for a script's background jobs, it stays so.
-    """
-    flag = StopFlag()
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        yield flag
-        return
-
-    def handle(signum: int, frame: FrameType | None) -> None:
-        if flag.is_set:
-            raise KeyboardInterrupt
-        flag.is_set = True
-
-    previous = signal.signal(signal.SIGINT, handle)
-    try:
-        yield flag
-    finally:
-        signal.signal(signal.SIGINT, previous)
