@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -47,6 +48,8 @@ def web(
     accounts = read_accounts(auth or (), auth_file)
     check_address(host, port, has_accounts=len(accounts) > 0)
 
+    if sys.stderr.isatty():
+        typer.secho("paged-chat is starting …", dim=True, err=True)
     # Once the options are known to be good: the page takes seconds to import. The model's turn comes after it.
     import_page()
     from ..api.server_record import announced, record_of

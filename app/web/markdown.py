@@ -72,7 +72,8 @@ def _blocks(markdown: MarkdownIt, text: str) -> Iterator[Block]:
 
 @cache
 def _markdown() -> MarkdownIt:
-    markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    # A line that a model ends stays one: of a poem, an address.
+    markdown = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
     markdown.use(math_plugin).use(tasklists_plugin)
     _draw_our_way(markdown)
     return markdown

@@ -18,7 +18,7 @@ def shown(text, width=40):
     ("text", "lines"),
     [
         ("# Title\n\ntext **bold**", ["Title", "", "text bold"]),
-        ("one\ntwo  \nthree", ["one two", "three"]),
+        ("one\ntwo  \nthree", ["one", "two", "three"]),
         ("- a\n  - b\n- c", ["• a", "  • b", "• c"]),
         ("9. a\n10. b\n\n    c", [" 9. a", "10. b", "", "    c"]),
         ("> said\n>\n> - so", ["▌ said", "▌", "▌ • so"]),

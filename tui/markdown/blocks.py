@@ -215,5 +215,6 @@ def _inline(tokens: Sequence[Token]) -> Content:
             spans.append(Span(len(text), len(text) + len(words), ADDRESS))
             text += words
         else:
-            text += {"softbreak": " ", "hardbreak": "\n"}.get(token.type, token.content)
+            # A line that a model ends stays one: of a poem, an address.
+            text += "\n" if token.type in ("softbreak", "hardbreak") else token.content
     return Content(text, spans, strip_control_codes=False)

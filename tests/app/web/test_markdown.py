@@ -19,6 +19,10 @@ def test_each_block_is_one_element():
     )
 
 
+def test_the_lines_of_a_poem_stay_lines():
+    assert render_reply("An old silent pond\nA frog jumps in") == ("<p>An old silent pond<br />\nA frog jumps in</p>",)
+
+
 def test_code_is_coloured_named_and_escaped():
     [block] = render_reply('```python extra\nprint("<b>")\n```')
     assert '<div class="code-head"><span>python</span>' in block
