@@ -27,7 +27,10 @@ export class TopBar {
       this.panelButton,
     );
     // There from the start where there is room, unless somebody hid it; on a narrower page it would cover the chat.
-    this.setPanel(matchMedia("(min-width: 1200px)").matches && localStorage.getItem(PANEL) !== "hidden");
+    const wide = matchMedia("(min-width: 1200px)");
+    const fit = () => this.setPanel(wide.matches && localStorage.getItem(PANEL) !== "hidden");
+    wide.addEventListener("change", fit);
+    fit();
   }
 
   showChat(chat) {
