@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("kernels", "engine", "app", "tui")
+TESTS = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")]
 
 # What a package may import of ours. `app` and `tui` see of the layer below only the modules named here.
 ALLOWED_PACKAGES = {
@@ -151,6 +153,24 @@ def arrow_fault(found: Import) -> str | None:
     if tensor_library and _is_under(found.path, TORCH_FREE) and found.path not in HOLDS_TENSORS:
         return "this module must stay free of torch"
     return None
+
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+
+
+def test_the_page_on_the_architecture_names_what_there_is():
+    ours = [path.relative_to(ROOT).as_posix() for path in source_files()]
+    named = set(re.findall(r"`([a-z_/]+\.py)`", PAGE))
+    assert {name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in [*ours, *TESTS])} == set()
+    words = set(re.findall(r"\w+", "\n".join(path.read_text() for path in source_files())))
+    assert {name for name in re.findall(r"`(?:\w+\.)*(\w+)(?:\(\))?`", PAGE) if name not in words} == set()
+
+
+def test_the_page_on_the_architecture_lists_the_engines_public_modules():
+    [row] = re.findall(r"^\| `app` \|.*$", PAGE, re.MULTILINE)
+    listed = row.rpartition("its modules")[2]
+    modules = {name.removeprefix("paged_chat.engine.") for name in PUBLIC_ENGINE_MODULES - {"paged_chat.engine"}}
+    assert set(re.findall(r"`([\w.]+)`", listed)) == modules
 
 
 def test_every_import_follows_the_layers():
