@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import Annotated, Protocol, TextIO
 
 import typer
 
 from paged_chat.engine import ChatMessage
 from paged_chat.engine.config import DEFAULT_MAX_NUM_SEQS, DEFAULT_MODEL, EngineConfig
-from paged_chat.engine.request import RANGES, EarlyStopping, SamplingParams, TokenDelta
+from paged_chat.engine.request import RANGES, EarlyStopping, SamplingParams
 
-from ..answer import Answer, Reply, run_request
+from ..answer import Answer, Reply, StepEngine, run_request
 from ..cache_view.sharing import sharing_of_request
 from ..counted import counted
 from ..token_view.token_piece import legible
@@ -31,10 +32,9 @@ from .engine_options import (
 )
 from .interrupt import StopFlag, stop_on_interrupt
 from .number_option import number_option
+from .reply_printer import ReplyPrinter
 from .search_line import SearchLine
-
-if TYPE_CHECKING:
-    from paged_chat.engine import Engine
+from .shared_engine import EngineChoice, EngineOption, find_server, open_shared
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -56,6 +56,7 @@ class EarlyStoppingChoice(StrEnum):
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
 def ask(
+    context: typer.Context,
     prompts: Annotated[
         list[str] | None,
         typer.Argument(
@@ -135,6 +136,7 @@ def ask(
     weights: WeightsOption = "auto",
     kernels: KernelsOption = "auto",
     num_blocks: NumBlocksOption = None,
+    engine: EngineOption = EngineChoice.OWN,
 ) -> None:
     """Ask a model: each prompt is a chat of its own, replies are printed as they come."""
     params = from_options(
@@ -170,8 +172,11 @@ def ask(
     if logprobs is not None and not as_json:
         raise typer.BadParameter("--logprobs needs --json: only there is a place for them")
     given = _given_prompts(prompts or [])
-    with open_engine(config) as engine:
-        asker = Asker(engine, params, system, as_json=as_json)
+    source = context.get_parameter_source("model")
+    server = find_server(engine, config, is_model_given=source is not None and source.name != "DEFAULT")
+    opened: AbstractContextManager[AskedEngine] = open_engine(config) if server is None else open_shared(server)
+    with opened as asked:
+        asker = Asker(asked, params, system, as_json=as_json)
         if given:
             for i, prompt in enumerate(given):
                 if not asker.ask(prompt, title=prompt if len(given) > 1 else None, is_first=i == 0):
@@ -210,10 +215,24 @@ def typed_lines(source: TextIO) -> Iterator[str]:
             yield line
 
 
+class AskedEngine(StepEngine, Protocol):
+    """An engine of our own, or one in another process."""
+
+    @property
+    def model_name(self) -> str: ...
+
+    @property
+    def load_s(self) -> float: ...
+
+    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]: ...
+    def decode(self, token_ids: Sequence[int]) -> str: ...
+    def token_bytes(self, token_id: int) -> bytes: ...
+
+
 class Asker:
     """Puts prompts to one engine and prints what comes back."""
 
-    def __init__(self, engine: Engine, params: SamplingParams, system: str | None, *, as_json: bool) -> None:
+    def __init__(self, engine: AskedEngine, params: SamplingParams, system: str | None, *, as_json: bool) -> None:
         self._engine = engine
         self._params = params
         self._system = system
@@ -309,59 +328,3 @@ class Asker:
         if stopped.is_set:
             figures.append("stopped")
         typer.secho(f"[{' · '.join(figures)}]", dim=True, err=True)
-
-
-class ReplyPrinter:
-    """Streams the first reply that isn't printed yet and keeps the later ones until their turn.
-
-    With several replies each one is headed by its number, so that what streams side by side reads one after the other.
-    """
-
-    def __init__(self, num_replies: int, search_line: SearchLine) -> None:
-        """search_line: gives way to the first reply."""
-        self._search_line = search_line
-        self._has_begun = False
-        self._texts = [""] * num_replies
-        self._is_finished = [False] * num_replies
-        self._current = 0
-        self._num_written = 0  # characters of the current reply
-
-    def show(self, delta: TokenDelta) -> None:
-        self._begin()
-        self._texts[delta.sample] += delta.text
-        self._is_finished[delta.sample] = delta.finish_reason is not None
-        self._write_current()
-        while self._is_finished[self._current] and self._current + 1 < len(self._texts):
-            self._next()
-
-    def finish(self) -> None:
-        """Prints what is still kept, whole or not."""
-        self._begin()
-        self._write_current()
-        while self._current + 1 < len(self._texts):
-            self._next()
-        sys.stdout.write("\n")
-        sys.stdout.flush()
-
-    def _begin(self) -> None:
-        if not self._has_begun:
-            self._has_begun = True
-            self._search_line.clear()
-            self._write_heading()
-
-    def _next(self) -> None:
-        sys.stdout.write("\n\n")
-        self._current += 1
-        self._num_written = 0
-        self._write_heading()
-        self._write_current()
-
-    def _write_heading(self) -> None:
-        if len(self._texts) > 1:
-            sys.stdout.write(f"[{self._current + 1}/{len(self._texts)}] ")
-
-    def _write_current(self) -> None:
-        text = self._texts[self._current]
-        sys.stdout.write(text[self._num_written :])
-        sys.stdout.flush()
-        self._num_written = len(text)
