@@ -31,6 +31,9 @@ def load_progress() -> Iterator[OnProgress]:
     def show(progress: LoadProgress) -> None:
         if progress.stage not in tasks:
             tasks[progress.stage] = bar.add_task(TITLES[progress.stage], total=progress.total, figures="")
+            if progress.stage == "warm up" and progress.total is None:
+                # Kernels are compiled and measured for this processor.
+                bar.update(tasks[progress.stage], figures="the first time this takes a minute or two")
         task_id = tasks[progress.stage]
         bar.update(task_id, completed=progress.done, total=progress.total)
         if progress.stage == "download":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from playwright.sync_api import Locator, Page, WebSocket, expect
 
-from chat_page import PHONE, ChatPage
+from chat_page import DESK, PHONE, ChatPage
 
 MAP = "pagedChat.panel.map"
 
@@ -275,6 +275,14 @@ def test_on_a_phone_the_cache_is_behind_its_button(open_tab, engine):
     expect(panel.note.locator(".note-text")).to_have_text("user:" + "b" * 10)
     panel.element.get_by_role("button", name="Hide the cache").tap()
     expect(panel.element).to_be_hidden()
+
+
+def test_a_page_that_is_made_narrow_is_not_covered_by_the_cache(chat, panel):
+    expect(panel.element).to_be_visible()
+    chat.page.set_viewport_size(PHONE)
+    expect(panel.element).to_be_hidden()
+    chat.page.set_viewport_size(DESK)
+    expect(panel.element).to_be_visible()
 
 
 def test_ten_thousand_blocks_are_drawn_in_a_frame(chat, panel, engine, served):

@@ -21,6 +21,8 @@ def engine_words(status: EngineStatus | None) -> str:
         if status.progress is None:
             return f"loading {name}"
         stage, done, total = status.progress.stage, status.progress.done, status.progress.total
+        if stage == "warm up" and not total:  # kernels are compiled and measured for this processor
+            return f"{_STAGES[stage]} {name}: at first a minute or two"
         return f"{_STAGES[stage]} {name}" + (f" {done / total:.0%}" if total else "")
     if status.phase == "failed":
         return f"{name} didn't load" if status.server is None else f"{name} has gone"

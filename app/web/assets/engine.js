@@ -14,5 +14,7 @@ export function loadingWords({ phase, model, progress, error }) {
   if (!progress) return `Loading ${shortModel(model)}…`;
   const share = progress.total ? ` · ${Math.round((100 * progress.done) / progress.total)} %` : "";
   const size = progress.stage === "download" && progress.total ? ` of ${megabytes(progress.total)}` : "";
-  return `${STAGES[progress.stage]} ${shortModel(model)}${share}${size}`;
+  // Of unknown length it is while kernels are compiled and measured for this processor.
+  const hint = progress.stage === "warm up" && !progress.total ? ": the first time this takes a minute or two" : "";
+  return `${STAGES[progress.stage]} ${shortModel(model)}${share}${size}${hint}`;
 }
