@@ -44,6 +44,8 @@ def build_core(
     limits = ModelLimits(
         vocab_size=shape.vocab_size,
         max_model_len=model.context_window,
+        num_layers=shape.num_layers,
+        shortest_window=min((window for window in shape.windows if window), default=None),
         end_token_ids=frozenset(shape.eos_token_ids),
         key_fields=(model.fingerprint.hex(), model.weights, str(model.dtype), model.backend.name, ""),
     )

@@ -27,7 +27,7 @@ class Batch:
     block_tables: NDArray[np.int32]  # [S, max_blocks], padded with the null block
     context_lens: NDArray[np.int32]  # [S] tokens that the row, or the chunk's last one, sees, itself included
     cu_seqlens_q: NDArray[np.int32]  # [S - num_decodes + 1] of the chunks, counted from row num_decodes
-    logits_rows: NDArray[np.int64]  # [num_logits] rows whose next-token logits are wanted
+    logits_rows: NDArray[np.int64]  # [num_logits] rows whose next-token logits are wanted, in order
     num_decodes: int
     max_query_len: int  # longest prefill chunk, 0 without one
     copies: tuple[tuple[int, int], ...] = ()  # (source block, destination block), done before anything is written
@@ -38,11 +38,13 @@ def build_batch(
     copies: tuple[tuple[int, int], ...],
     block_size: int,
     drafts: Mapping[Sequence, ListOf[int]] = NO_DRAFTS,
-) -> tuple[Batch, list[Sequence]]:
-    """The arrays for the next `num_tokens` tokens of each sequence, and the sequences that the logits' rows belong to.
+    shortest_window: int | None = None,
+) -> tuple[Batch, dict[Sequence, range]]:
+    """The arrays for the next `num_tokens` tokens of each sequence, and its rows of the logits.
 
-    Only a sequence whose last token is in the batch has use for logits: one row, and one more for each token of its
-    draft, behind it.
+    From the last of them its next token is drawn; behind it come those of its draft, one for each token. A prompt that
+    isn't computed to its end has a row too, to tell whether what it wrote are numbers: its last token sees all others.
+    Where a window hides some of them, there are rows enough that each token is seen by one.
     """
     decodes = [sequence for sequence, count in num_tokens.items() if count == 1]
     prefills = [sequence for sequence, count in num_tokens.items() if count > 1]
@@ -63,9 +65,15 @@ def build_batch(
         ]
     ).astype(np.int64)
     slots = tables[owners, positions // block_size].astype(np.int64) * block_size + positions % block_size
-    samplers = [
-        index for index, sequence in enumerate(sequences) if num_tokens[sequence] == sequence.num_remaining_tokens
-    ]
+    every = shortest_window or int(counts.max())
+    logits_rows: list[int] = []
+    rows_of: dict[Sequence, range] = {}
+    spans = zip((ends - counts).tolist(), ends.tolist(), drafted.tolist(), strict=True)
+    for sequence, (start, end, num_drafted) in zip(sequences, spans, strict=True):
+        last = end - 1 - num_drafted
+        looked_at = range(last, start - 1, -every)
+        rows_of[sequence] = range(len(logits_rows), len(logits_rows) + len(looked_at))
+        logits_rows += [*reversed(looked_at), *range(last + 1, end)]
     num_decodes = int(counts[: len(decodes)].sum())
     batch = Batch(
         input_ids=input_ids,
@@ -76,11 +84,9 @@ def build_batch(
             np.int32
         ),
         cu_seqlens_q=np.concatenate([[0], ends[len(decodes) :] - num_decodes]).astype(np.int32),
-        logits_rows=np.concatenate(
-            [np.empty(0, np.int64), *(np.arange(ends[i] - 1 - drafted[i], ends[i]) for i in samplers)]
-        ),
+        logits_rows=np.array(logits_rows, np.int64),
         num_decodes=num_decodes,
         max_query_len=int(counts[len(decodes) :].max(initial=0)),
         copies=copies,
     )
-    return batch, [sequences[index] for index in samplers]
+    return batch, rows_of

@@ -1,6 +1,5 @@
 """The engine's loop body: requests in, one step at a time, token deltas out. Tokens only; loading is `Engine`'s."""
 
-import logging
 import os
 import time
 from collections.abc import Sequence as ListOf
@@ -14,23 +13,23 @@ from .cache.block_detail import BlockDetail, block_detail
 from .cache.block_manager import BlockManager
 from .cache.prefix_probe import PrefixProbe
 from .errors import InvalidParameter
-from .events import EventKind, EventLog
+from .events import EventLog
 from .metrics import PoolSnapshot, TimeEstimate
+from .numeric_fault import faulty_rows
 from .prefill_speed import PrefillSpeed, Work, num_attended
-from .request import BeamPreview, FinishReason, SamplingParams, TokenDelta, TokenLogprobs
+from .request import BeamPreview, SamplingParams, TokenDelta, TokenLogprobs
 from .request_check import ModelLimits, check_params, check_prompt
 from .request_table import RequestTable
 from .sampler import likely_tokens, sample
 from .scheduler import ScheduledStep, Scheduler
 from .sequence import Sequence, SequenceStatus
 from .speculation.drafter import Drafter
+from .step_faults import LayerFinder, StepFaults
 from .step_figures import StepFigures
 from .text.tokenizer import Tokenizer
 
-logger = logging.getLogger(__name__)
 
-
-class Runner(Protocol):
+class Runner(LayerFinder, Protocol):
     """What computes a batch; `ModelRunner`, or a stand-in in tests."""
 
     def execute(self, batch: Batch) -> Tensor: ...  # [num_logits, vocab] float32
@@ -67,6 +66,7 @@ class EngineCore:
         self._block_bytes = block_bytes
         self._has_tokenizer = tokenizer is not None
         self._check_every_step = check_every_step
+        self._faults = StepFaults(self.scheduler, self._requests, runner, limits.num_layers)
         self._ended: list[TokenDelta] = []  # ends that the next step reports
         self._num_requests = 0
         self._figures = StepFigures()
@@ -123,7 +123,8 @@ class EngineCore:
     def step(self) -> list[TokenDelta]:
         """Computes one batch; gives what came of it, in no particular order of requests.
 
-        A step that raises ends the requests in it with finish_reason "error"; the others go on.
+        A step that raises doesn't pass it on: what was in it is computed again, one sequence at a time, and those that
+        fail alone end with finish_reason "error". So do those, and no others, whose numbers aren't finite.
         """
         deltas, self._ended = self._ended, []
         step = self.scheduler.schedule()
@@ -132,13 +133,11 @@ class EngineCore:
                 self._run(step, deltas)
             except Exception as error:
                 self._speed.forget_pending()
-                logger.exception("a step failed; its requests have ended")
-                message = f"the step that computed this request failed: {type(error).__name__}: {error}"
-                deltas += self._end_step(step, "error", message)
+                deltas += self._faults.recover(step, error)
             except BaseException:
                 self._speed.forget_pending()
                 # Ctrl-C: what the step would have copied and written is unknown. The next step reports the ends.
-                self._ended = deltas + self._end_step(step, "abort")
+                self._ended = deltas + self._faults.end_all(step, "abort")
                 raise
         if self._check_every_step:
             self.check_integrity()
@@ -240,26 +239,32 @@ class EngineCore:
             self._requests.times_of(sequence).mark_started(now)
         work = _work_of(step)
         self._figures.drafted_tokens += step.num_drafted
-        batch, samplers = build_batch(step.num_tokens, step.copies, self.manager.block_size, step.drafts)
+        batch, rows_of = build_batch(
+            step.num_tokens, step.copies, self.manager.block_size, step.drafts, self._limits.shortest_window
+        )
         logits = self._runner.execute(batch)
+        step.is_computed = True
+        if faulty := faulty_rows(logits):
+            deltas += self._faults.take_out(step, rows_of, faulty)
         self._figures.count_prefill(step.num_tokens.values(), time.perf_counter() - now)
         for sequence, num_tokens in step.num_tokens.items():
             sequence.num_computed_tokens += num_tokens
             self.manager.publish(sequence)
-        sequences, rows, searches, draft_logits, row = [], [], [], {}, 0
+        sequences, rows, searches, draft_logits = [], [], [], {}
+        samplers = [sequence for sequence in step.num_tokens if not sequence.num_remaining_tokens]
         for sequence in samplers:
-            first_row, row = row, row + 1 + len(step.drafts.get(sequence, ()))
+            end = rows_of[sequence].stop
             beams = self._requests[sequence.request_id].beams
             if beams is not None:
-                likely = likely_tokens(logits[first_row], sequence, beams.score_of(sequence), beams.num_looked_at)
+                likely = likely_tokens(logits[end - 1], sequence, beams.score_of(sequence), beams.num_looked_at)
                 beams.take(sequence, likely)
                 if beams.is_ready:
                     searches.append(beams)
                 continue
             family = [sequence, *self._requests.fork(sequence)]
             sequences += family
-            rows += [first_row] * len(family)
-            draft_logits[sequence] = logits[first_row + 1 : row]
+            rows += [end - 1] * len(family)
+            draft_logits[sequence] = logits[end : end + len(step.drafts.get(sequence, ()))]
         sampled = sample(logits, sequences, rows) if sequences else []
         self._learn_cost(step, time.perf_counter() - now)
         for sequence, token in zip(sequences, sampled, strict=True):
@@ -269,6 +274,8 @@ class EngineCore:
         for beams in searches:
             beams.advance(self.scheduler)
             deltas += self._requests.end_search(beams) if beams.is_over else []
+        for sequence in samplers:
+            sequence.is_suspect = False
         self._speed.add(work, time.perf_counter() - now, is_done=bool(samplers))
 
     def _verify(
@@ -309,17 +316,6 @@ class EngineCore:
         if delta.finish_reason is not None:
             self._requests.take_out(reply)
         return delta
-
-    def _end_step(self, step: ScheduledStep, reason: FinishReason, error: str | None = None) -> list[TokenDelta]:
-        """Ends the requests in a step that didn't come to its end; what their last blocks hold is unknown."""
-        deltas = []
-        for request_id in {sequence.request_id: None for sequence in step.num_tokens}:
-            request = self._requests.get(request_id)
-            if request is not None:  # otherwise it ended in this very step, before the fault
-                deltas += self._requests.end_all(request, reason, error, keep_tail=False)
-                self.events.request_id = request_id
-                self.events.record(EventKind.FAILED)
-        return deltas
 
 
 def _work_of(step: ScheduledStep) -> Work:

@@ -16,7 +16,7 @@ class EventKind(StrEnum):
     EVICTED = "evicted"  # its tokens were given up for the space
     FREED = "freed"  # nobody holds it any more
     PREEMPTED = "preempted"  # a running sequence gave its blocks back (block_id is 0)
-    FAILED = "failed"  # a step raised; the request has ended (block_id is 0)
+    FAILED = "failed"  # it could not be computed; the request has ended (block_id is 0)
 
 
 @dataclass(frozen=True, slots=True)

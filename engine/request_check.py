@@ -16,6 +16,8 @@ class ModelLimits:
     vocab_size: int
     max_model_len: int
     end_token_ids: frozenset[int]
+    num_layers: int = 0
+    shortest_window: int | None = None  # of the layers that don't see their whole context
     key_fields: tuple[str, ...] = field(default=())  # weights fingerprint, dtype and KV format, adapter
 
     def end_token_ids_for(self, params: SamplingParams) -> frozenset[int]:

@@ -20,6 +20,7 @@ class ScheduledStep:
     drafts: dict[Sequence, list[int]] = field(default_factory=dict)  # each behind the last token of its sequence
     copies: tuple[tuple[int, int], ...] = ()  # (source block, destination block)
     has_preempted: bool = False
+    is_computed: bool = False  # the model has run; what came of it is being taken
 
     @property
     def num_drafted(self) -> int:
@@ -37,6 +38,7 @@ class ScheduledStep:
 
     def drop(self, sequence: Sequence) -> None:
         self.budget += self.num_tokens.pop(sequence, 0)
+        self.drafts.pop(sequence, None)
 
 
 class Scheduler:
@@ -54,6 +56,8 @@ class Scheduler:
     When a running sequence can't get the block it needs, the newest running one gives up its own and waits, in its
     old place in line, to be recomputed. Idle ones also make room for who waits when nothing else goes on: they wait for
     a sibling, perhaps for that very one.
+
+    A suspect, which was in a step that failed, goes before all of this and has its steps to itself.
 
     Always: waiting is in order of arrival; the running ones' places never exceed max_num_seqs.
     """
@@ -84,6 +88,28 @@ class Scheduler:
 
     def schedule(self) -> ScheduledStep:
         step = ScheduledStep(budget=self._max_num_batched_tokens)
+        self._schedule_suspect(step)
+        if not step.num_tokens:
+            self._schedule_all(step)
+        step.copies = self.manager.take_copies()
+        for sequence in step.num_tokens:
+            # A number for each, not one a step: else the older of two served together would always be first again.
+            self._num_served += 1
+            sequence.last_served = self._num_served
+        return step
+
+    def _schedule_suspect(self, step: ScheduledStep) -> None:
+        """The first suspect that runs or can be admitted, alone."""
+        for sequence in [sequence for sequence in self.running if sequence.is_suspect]:
+            self._schedule_running(sequence, step)
+            if step.num_tokens:
+                return
+        for sequence in [sequence for sequence in self.waiting if sequence.is_suspect and not sequence.is_idle]:
+            if self._admit(sequence, step):
+                step.add(sequence, min(sequence.num_remaining_tokens, step.budget))
+                return
+
+    def _schedule_all(self, step: ScheduledStep) -> None:
         decodes = [sequence for sequence in self.running if sequence.num_remaining_tokens == 1]
         prefills = [sequence for sequence in self.running if sequence.num_remaining_tokens > 1]
         # Prompts keep a part of a budget that decodes alone would use up, or they would wait for replies to end.
@@ -96,12 +122,6 @@ class Scheduler:
             self._schedule_running(sequence, step)
         self._admit_waiting(step)
         self._add_drafts(step)
-        step.copies = self.manager.take_copies()
-        for sequence in step.num_tokens:
-            # A number for each, not one a step: else the older of two served together would always be first again.
-            self._num_served += 1
-            sequence.last_served = self._num_served
-        return step
 
     def fork(self, parent: Sequence, sample: int) -> Sequence:
         """A reply or beam that parts from another where that one stands, running or waiting as it does."""
@@ -113,6 +133,11 @@ class Scheduler:
         else:
             self._put_in_line(child)
         return child
+
+    def retry_alone(self, sequence: Sequence) -> None:
+        """Takes back the blocks of a running sequence that a failed step may have half written."""
+        self._give_up(sequence, keep_tail=False)
+        sequence.is_suspect = True
 
     def finish(self, sequence: Sequence, *, keep_tail: bool = True) -> None:
         """Takes a sequence out, wherever it stands; its computed blocks stay cached."""
@@ -139,8 +164,11 @@ class Scheduler:
     def _preempt(self, sequence: Sequence, step: ScheduledStep) -> None:
         step.drop(sequence)
         step.has_preempted = True
+        self._give_up(sequence)
+
+    def _give_up(self, sequence: Sequence, *, keep_tail: bool = True) -> None:
         self.running.remove(sequence)
-        self.manager.free(sequence)
+        self.manager.free(sequence, keep_tail=keep_tail)
         self.manager.events.record(EventKind.PREEMPTED)
         sequence.status = SequenceStatus.WAITING
         sequence.num_preemptions += 1
@@ -152,9 +180,9 @@ class Scheduler:
         self.waiting.insert(position, sequence)
 
     def _admit_waiting(self, step: ScheduledStep) -> None:
-        if step.has_preempted:
-            return  # what it gave up would be taken right back
-        for sequence in [sequence for sequence in self.waiting if not sequence.is_idle]:
+        if step.has_preempted or any(sequence.is_suspect for sequence in self.waiting):
+            return  # what was given up, or is waited for, would be taken right away
+        for sequence in [sequence for sequence in self.waiting if not (sequence.is_idle or sequence.is_suspect)]:
             if step.budget <= 0:
                 return
             if sequence.num_steps_deferred < MAX_STEPS_DEFERRED and self.manager.computed_by_other(sequence):

@@ -47,6 +47,7 @@ class Sequence:
     num_preemptions: int = 0
     num_steps_deferred: int = 0  # steps that it waited for a block which another sequence computes
     last_served: int = -1  # grows with every turn that any sequence gets
+    is_suspect: bool = False  # a step with it has failed; until one has not, it is computed alone
     is_idle: bool = False  # nothing to compute: what comes next depends on other sequences
     guesser: TokenGuesser | None = None  # made when guesses are first wanted
     num_drafted_tokens: int = 0  # guessed ahead and verified

@@ -1,6 +1,7 @@
 """The forward pass of every supported family: one decoder, driven by a `ModelConfig`."""
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from ..batch import Batch
 from .config import ModelConfig
 from .rope import cos_sin_tables
 from .weights import DecoderWeights, LayerWeights
+
+LOOKED_AT = 16  # tokens whose logits tell whether a row is NaN: then all are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,14 @@ class Decoder:
         self.scale = config.head_dim**-0.5
         self.cos, self.sin = self._rotary_tables(num_positions)
 
+    def truncated(self, num_layers: int) -> "Decoder":
+        """The same with its first layers alone, and behind them the head's first tokens: to find a layer's fault."""
+        shorter = copy(self)
+        shorter.weights = replace(
+            self.weights, layers=self.weights.layers[:num_layers], head=self.weights.head[:LOOKED_AT]
+        )
+        return shorter
+
     @torch.inference_mode()
     def forward(
         self,
@@ -84,7 +95,9 @@ class Decoder:
             self.cos, self.sin = self._rotary_tables(max(inputs.max_context_len, 2 * len(self.cos)))
         hidden = embedding(inputs.input_ids, weights.embedding)
         residual: Tensor | None = None
-        last = config.num_layers - 1
+        last = len(weights.layers) - 1
+        if not weights.layers:
+            hidden = hidden[inputs.logits_rows]
         for index, layer in enumerate(weights.layers):
             normed, residual = backend.rms_norm(hidden, layer.attention_norm, config.rms_norm_eps, residual)
             attended = self._attention(index, layer, normed, inputs, key_caches[index], value_caches[index])

@@ -1,5 +1,7 @@
-"""How much memory is free, and the refusal where a model doesn't fit it."""
+"""How much memory is free, and what is said where a model doesn't fit it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -28,6 +30,26 @@ def check_fits(what: str, num_bytes: int, device: torch.device) -> None:
             f"{what} needs {num_bytes / 2**20:,.0f} MiB on {device}, but {free / 2**20:,.0f} MiB are free; "
             "choose a smaller model or a smaller dtype, or close other programs"
         )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation was refused, whoever made it: Python, numpy, or torch on a CPU or a GPU."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "allocate memory" in str(error)  # torch's words on a CPU
+    )
+
+
+@contextmanager
+def refusal_of_memory(what: str) -> Iterator[None]:
+    """Raises OutOfMemory in the place of what an allocation raises that is refused in here."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemory(
+            f"memory ran out while {what}: choose a smaller model or a smaller dtype, or close other programs ({error})"
+        ) from error
 
 
 def _system_available() -> int | None:

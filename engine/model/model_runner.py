@@ -1,6 +1,7 @@
 """Runs one step's batch on the device: copies, forward pass, logits."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from ...kernels.shared_run import SharedRun
 from ..batch import Batch
 from ..cache.kv_cache import KVCache
+from ..numeric_fault import faulty_rows, first_faulty_layer
 from ..shared_runs import BlockReads, SharingRule, find_shared_runs
 from .cuda_graphs import GraphedDecoder, choose_capture
 from .decoder import Decoder, DecoderInput
@@ -77,6 +79,24 @@ class ModelRunner:
             runs = self._shared_runs(batch)
             self.block_reads.count(runs)
             return self._forward(DecoderInput.from_batch(batch, self._device, runs))
+
+    @torch.inference_mode()
+    def find_faulty_layer(self, batch: Batch) -> int | None:
+        """The layer, counted from 1, that makes this batch's logits NaN or infinite; None where they aren't.
+
+        0 stands for what is no layer, the embedding or the head. Runs the batch, whose copies are done, a few times
+        with ever fewer layers, and looks at every row: a token's fault reaches the others only one layer later.
+        """
+        inputs = DecoderInput.from_batch(batch, self._device)
+        caches = self._kv_cache.key_caches, self._kv_cache.value_caches
+        if not faulty_rows(self._decoder.forward(inputs, *caches)):
+            return None
+        every_row = replace(inputs, logits_rows=torch.arange(len(inputs.input_ids), device=self._device))
+        found = first_faulty_layer(
+            lambda num_layers: self._decoder.truncated(num_layers).forward(every_row, *caches),
+            self._decoder.config.num_layers,
+        )
+        return found or 0
 
     @property
     def _block_size(self) -> int:

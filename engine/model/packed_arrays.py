@@ -1,5 +1,6 @@
 """What the compiled steps take: packed weights, a step's rows, and the cache, as arrays and addresses."""
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,15 @@ class PackedArrays:
         self._windows = np.array([window or 0 for window in config.windows], dtype=np.int64)
         self._ropes = ~np.array(config.nope, dtype=np.bool_)
         self._cos, self._sin = cos_sin_tables(config.rope, config.head_dim, num_positions)
+
+    def truncated(self, num_layers: int) -> "PackedArrays":
+        """The first layers alone, and of the head the first tile; whatever else a layer has stays as long as it was."""
+        shorter = copy(self)
+        shorter._linears, shorter._biases, shorter._norms = (
+            tuple(array[:num_layers] for array in arrays) for arrays in (self._linears, self._biases, self._norms)
+        )
+        shorter._head, shorter.padded_vocab = self._head[:1], LANES
+        return shorter
 
     def embed(self, input_ids: Tensor) -> NDArray[np.float32]:  # [M] → [M, W]
         return torch.nn.functional.embedding(input_ids, self._embedding).float().numpy()

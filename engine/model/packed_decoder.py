@@ -1,6 +1,7 @@
 """A decoder on the CPU whose weights are packed: one compiled call for a step of few rows."""
 
-from typing import Protocol
+from copy import copy
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -32,6 +33,10 @@ class ManyRows(Protocol):
     @property
     def path_rows(self) -> tuple[int, ...]:
         """As `Decoder.path_rows`."""
+        ...
+
+    def truncated(self, num_layers: int) -> Self:
+        """As `Decoder.truncated`."""
         ...
 
     def forward(self, inputs: DecoderInput, key_caches: list[Tensor], value_caches: list[Tensor]) -> Tensor: ...
@@ -66,6 +71,13 @@ class PackedDecoder:
         self._weights = weights
         others = () if many_rows is None else many_rows.path_rows
         self.path_rows = (1, *(rows for rows in others if rows >= min_many_rows))
+
+    def truncated(self, num_layers: int) -> "PackedDecoder":
+        """As `Decoder.truncated`."""
+        shorter = copy(self)
+        shorter._weights = self._weights.truncated(num_layers)
+        shorter._many_rows = self._many_rows and self._many_rows.truncated(num_layers)
+        return shorter
 
     def forward(
         self,

@@ -1,5 +1,7 @@
 """A decoder with packed weights for steps of many rows, on processors that multiply matrix tiles (AMX)."""
 
+from copy import copy
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -48,6 +50,12 @@ class TiledDecoder:
         self._kind = KINDS[dtype]
         self._weights = weights
         self._shapes = amx.tile_shapes()
+
+    def truncated(self, num_layers: int) -> "TiledDecoder":
+        """As `Decoder.truncated`."""
+        shorter = copy(self)
+        shorter._weights = self._weights.truncated(num_layers)
+        return shorter
 
     def forward(
         self,

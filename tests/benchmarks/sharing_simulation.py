@@ -148,6 +148,9 @@ class _RandomRunner:
     def execute(self, batch: Batch) -> torch.Tensor:
         return LOGIT_SPREAD * torch.randn(len(batch.logits_rows), VOCAB_SIZE, generator=self._generator)
 
+    def find_faulty_layer(self, batch: Batch) -> int | None:
+        return None
+
 
 def _prompt(num_tokens: int, chance: random.Random, number: int) -> list[int]:
     """Its first token is its own as long as blocks of earlier prompts may still be found."""

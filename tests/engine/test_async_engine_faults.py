@@ -15,7 +15,8 @@ from slot_runner import greedy, reply_to
 def test_a_step_that_raises_ends_its_requests_and_the_engine_lives_on(workshop, caplog):
     caplog.set_level(logging.CRITICAL)
     engine = workshop.make()
-    workshop.runner.failures.append(RuntimeError("the device is gone"))
+    # Of the step, and of the one in which the prompt that both replies come from is tried alone.
+    workshop.runner.failures += [RuntimeError("the device is gone")] * 2
 
     async def story() -> tuple[list[TokenDelta], list[TokenDelta]]:
         return await collect(engine, [1, 2, 3], greedy(5, n=2)), await collect(engine, [1, 2, 3], greedy(5))

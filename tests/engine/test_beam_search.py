@@ -349,16 +349,31 @@ def test_stopped_before_its_first_token_a_search_ends_with_empty_replies():
     ] * 2
 
 
-def test_a_step_that_fails_ends_the_search_and_frees_its_blocks():
+def test_a_step_that_fails_again_and_again_ends_the_search_and_frees_its_blocks():
     runner = SlotRunner()
     core = make_core(runner)
     listener = Listener(core)
     request_id = core.submit(prompt(20), beams(2, 9))
     listener.step()
-    runner.failures.append(RuntimeError("out of luck"))
+    runner.failures += [RuntimeError("out of luck")] * 2
     listener.run()
     assert [listener.reply(request_id, sample).finish_reason for sample in range(2)] == ["error", "error"]
     assert core.snapshot().num_referenced == 0
+
+
+def test_a_step_that_fails_once_changes_nothing_that_a_search_finds():
+    runner = SlotRunner()
+    core = make_core(runner)
+    listener = Listener(core)
+    request_id = core.submit(prompt(20), beams(3, 9))
+    for _ in range(2):
+        listener.step()
+        runner.failures.append(RuntimeError("a bad step"))
+        for _ in range(4):  # it fails, and each of the three beams is computed alone
+            listener.step()
+    listener.run()
+    found = [listener.reply(request_id, sample) for sample in range(3)]
+    assert [tuple(reply.token_ids) for reply in found] == [ids for ids, _ in expect(prompt(20), beams(3, 9))]
 
 
 def test_replies_that_begin_with_given_tokens_are_searched_behind_them():

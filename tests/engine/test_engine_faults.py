@@ -30,18 +30,21 @@ class FaultyRunner:
             raise self.faults.pop(0)
         return self._real.execute(batch)
 
+    def find_faulty_layer(self, batch: Batch) -> int | None:
+        return self._real.find_faulty_layer(batch)
+
 
 # Faults
 
 
-def test_a_step_that_raises_ends_its_requests_with_the_reason(engine, caplog):
+def test_steps_that_raise_with_everyone_in_them_end_everyone_with_the_reason(engine, caplog):
     caplog.set_level(logging.CRITICAL)
     runner = FaultyRunner(engine)
     first = engine.submit(PROMPT[:20], greedy(5))
     second = engine.submit(PROMPT[50:70], greedy(5, n=2))
     engine.step()
-    runner.faults.append(RuntimeError("the device is gone"))
-    deltas = engine.step()
+    runner.faults += [RuntimeError("the device is gone")] * 4  # of all three together, then of each alone
+    deltas = [delta for delta in all_steps(engine) if delta.finish_reason]
     assert sorted((delta.request_id, delta.sample, delta.finish_reason) for delta in deltas) == [
         (first, 0, "error"),
         (second, 0, "error"),
@@ -52,23 +55,30 @@ def test_a_step_that_raises_ends_its_requests_with_the_reason(engine, caplog):
     assert engine.snapshot().num_referenced == 0
 
 
-def test_after_a_failed_step_the_engine_lives_on_and_replies_are_right(engine, make_engine, caplog):
+def test_a_step_that_raises_once_is_noticed_by_nobody(engine, make_engine, caplog):
     caplog.set_level(logging.CRITICAL)
     runner = FaultyRunner(engine)
     expected = reply_ids(make_engine(), PROMPT[:40], greedy(5))
     runner.faults.append(RuntimeError("out of luck"))
+    assert reply_ids(engine, PROMPT[:40], greedy(5)) == expected
+    assert reply_ids(engine, PROMPT[:40], greedy(5)) == expected
+
+
+def test_after_a_request_has_failed_the_engine_lives_on_and_replies_are_right(engine, make_engine, caplog):
+    caplog.set_level(logging.CRITICAL)
+    runner = FaultyRunner(engine)
+    runner.faults += [RuntimeError("out of luck")] * 2
     with pytest.raises(StepFailed, match="out of luck"):
         ask(engine, PROMPT[:40], greedy(5))
-    assert reply_ids(engine, PROMPT[:40], greedy(5)) == expected
-    assert reply_ids(engine, PROMPT[:40], greedy(5)) == expected
+    assert reply_ids(engine, PROMPT[:40], greedy(5)) == reply_ids(make_engine(), PROMPT[:40], greedy(5))
 
 
-def test_a_request_that_was_not_in_the_failed_step_goes_on(make_engine, caplog):
+def test_a_request_that_was_not_in_the_failed_steps_goes_on(make_engine, caplog):
     caplog.set_level(logging.CRITICAL)
     engine = make_engine(max_num_seqs=1)
     runner = FaultyRunner(engine)
     first, second = engine.submit(PROMPT[:20], greedy(3)), engine.submit(PROMPT[50:70], greedy(3))
-    runner.faults.append(RuntimeError("once"))
+    runner.faults += [RuntimeError("again")] * 2
     deltas = all_steps(engine)
     assert [delta.finish_reason for delta in deltas if delta.request_id == first] == ["error"]
     assert ids_of(deltas, second) == reply_ids(make_engine(), PROMPT[50:70], greedy(3))

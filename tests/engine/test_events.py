@@ -106,10 +106,13 @@ def test_preemption_is_told_with_what_it_frees(core):
 def test_a_failed_step_is_told():
     runner = SlotRunner()
     core = make_core(runner, num_blocks=6)
-    runner.failures.append(RuntimeError("bad step"))
+    runner.failures += [RuntimeError("bad step")] * 2
     request_id = core.submit(PROMPT[:20], greedy(5))
     core.step()
-    assert happened(core) == ["allocated 1", "allocated 2", "freed 2", "freed 1", "failed 0"]
+    assert happened(core) == ["allocated 1", "allocated 2", "freed 2", "freed 1", "preempted 0"]
+    since = core.events.next_number
+    core.step()  # again, alone
+    assert happened(core, since) == ["allocated 1", "allocated 2", "failed 0", "freed 2", "freed 1"]
     assert {event.request_id for event in core.events.since(0)} == {request_id}
 
 

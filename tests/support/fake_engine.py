@@ -281,6 +281,9 @@ class _NoRunner:
     def execute(self, batch: Batch) -> torch.Tensor:
         return torch.zeros(len(batch.logits_rows), self._vocab_size)
 
+    def find_faulty_layer(self, batch: Batch) -> int | None:
+        return None
+
 
 @cache
 def _tokenizer() -> Tokenizer:

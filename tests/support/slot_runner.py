@@ -4,6 +4,7 @@ So a reply is right only if each slot held the right token behind the right hist
 microseconds; `reply_to` says what the model answers when nothing is paged at all.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as ListOf
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from paged_chat.engine.cache.block_hash import BlockHasher
 from paged_chat.engine.cache.block_manager import BlockManager
 from paged_chat.engine.core import EngineCore
 from paged_chat.engine.events import EventLog
+from paged_chat.engine.numeric_fault import faulty_rows
 from paged_chat.engine.request import FinishReason, RequestStats, SamplingParams, TokenDelta, TokenLogprobs
 from paged_chat.engine.request_check import ModelLimits
 from paged_chat.engine.scheduler import ScheduledStep
@@ -25,6 +27,7 @@ from paged_chat.engine.speculation.drafter import Drafter
 from paged_chat.engine.text.tokenizer import Tokenizer
 
 VOCAB_SIZE = 50
+NUM_LAYERS = 4
 
 
 class SlotRunner:
@@ -35,6 +38,10 @@ class SlotRunner:
         self.steps: list[list[int]] = []  # how many tokens each sequence computed, decodes first
         self.copies: list[tuple[tuple[int, int], ...]] = []
         self.failures: list[Exception] = []  # raised by the next steps, one each
+        self.raises_at: int | None = None  # a token that no step survives
+        self.nan_at: int | None = None  # a token that makes what stands behind it no numbers
+        self.faulty_layer = 3  # what is blamed for that
+        self.nan_entries: set[bytes] = set()
         self.before_step: Callable[[], None] = lambda: None
         self._block_size = block_size
         self._logits_of = logits_of or random_logits
@@ -53,6 +60,8 @@ class SlotRunner:
         self._copy(batch.copies)
         if self.failures:
             raise self.failures.pop(0)
+        if self.raises_at in batch.input_ids:
+            raise RuntimeError(f"token {self.raises_at} can't be computed")
         logits, row = [], 0
         wanted = set(batch.logits_rows.tolist())
         assert len(set(batch.slot_mapping.tolist())) == len(batch.slot_mapping), "two tokens go to one slot"
@@ -64,12 +73,18 @@ class SlotRunner:
             history = [self.slots[slot] for slot in slots[: end - count]]
             for position in range(end - count, end):
                 assert batch.positions[row] == position
+                is_nan = batch.input_ids[row] == self.nan_at or not self.nan_entries.isdisjoint(history)
                 history.append(entry(history, int(batch.input_ids[row])))
+                if is_nan:
+                    self.nan_entries.add(history[-1])
                 self.slots[slots[position]] = history[-1]
                 if row in wanted:
-                    logits.append(self._logits_of(history))
+                    logits.append(torch.full((VOCAB_SIZE,), math.nan) if is_nan else self._logits_of(history))
                 row += 1
         return torch.stack(logits) if logits else torch.empty(0, VOCAB_SIZE)
+
+    def find_faulty_layer(self, batch: Batch) -> int | None:
+        return self.faulty_layer if faulty_rows(self.execute(batch)) else None
 
     def _slot(self, block_table: np.ndarray, position: int) -> int:
         return int(block_table[position // self._block_size]) * self._block_size + position % self._block_size
@@ -154,6 +169,7 @@ def make_core(
         ModelLimits(
             vocab_size=vocab_size,
             max_model_len=max_model_len,
+            num_layers=NUM_LAYERS,
             end_token_ids=frozenset(end_token_ids),
             key_fields=key_fields,
         ),
