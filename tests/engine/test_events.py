@@ -112,7 +112,7 @@ def test_a_failed_step_is_told():
     assert happened(core) == ["allocated 1", "allocated 2", "freed 2", "freed 1", "preempted 0"]
     since = core.events.next_number
     core.step()  # again, alone
-    assert happened(core, since) == ["allocated 1", "allocated 2", "failed 0", "freed 2", "freed 1"]
+    assert happened(core, since) == ["allocated 3", "allocated 4", "failed 0", "freed 4", "freed 3"]
     assert {event.request_id for event in core.events.since(0)} == {request_id}
 
 
