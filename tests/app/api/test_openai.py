@@ -3,6 +3,8 @@
 import base64
 import http.client
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +84,14 @@ def test_a_chat_completion_has_the_very_shape(fake, client):
             "completion_tokens_details": DETAILS,
         },
     }
+
+
+def test_the_documented_program_prints_the_reply(fake, server, capsys):
+    page = Path(__file__).parents[3] / "docs" / "serve.md"
+    [program] = re.findall(r"^From Python.*?^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    fake.enqueue("red, green, blue")
+    exec(program.replace("127.0.0.1:7861", server.address).replace("smollm2-135m", MODEL), {})
+    assert capsys.readouterr().out == "red, green, blue"
 
 
 def test_the_second_time_all_but_the_last_token_is_cached(fake, client):
