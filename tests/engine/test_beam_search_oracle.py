@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from default_model_oracle import transformers_llama
 from paged_chat.engine import SamplingParams
 from replies import ask, transformers_model
 
@@ -90,3 +91,15 @@ def test_replies_that_end_inside(family, early_stopping, make_engine, tiny_model
 def test_a_repetition_penalty_applies_to_log_probabilities(make_engine, tiny_model):
     engine, model = make_engine("llama"), transformers_model(tiny_model("llama"))
     assert_same(engine, model, prompt(21), [], beam_width=3, n=3, max_tokens=18, repetition_penalty=1.7)
+
+
+# "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+QUESTION = [1, 4093, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2, 198, 1, 520, 9531, 198]
+
+
+def test_the_default_model(make_engine, default_model, default_model_path):
+    """Some replies end and some don't, and all blocks are free when the search is over."""
+    engine, model = make_engine(model=default_model), transformers_llama(default_model_path)
+    assert_same(engine, model, QUESTION, [2], beam_width=4, n=4, max_tokens=9)
+    pool = engine.snapshot()
+    assert (pool.num_referenced, pool.num_shared, pool.num_free + pool.num_cached) == (0, 0, 63)
