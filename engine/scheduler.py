@@ -68,7 +68,7 @@ class Scheduler:
         *,
         max_num_seqs: int,
         max_num_batched_tokens: int,
-        drafter: Drafter | None = None,
+        drafter: Drafter | None,
     ) -> None:
         self.manager = manager
         self.drafter = drafter
@@ -78,10 +78,6 @@ class Scheduler:
         self._max_num_batched_tokens = max_num_batched_tokens
         self.num_preemptions = 0
         self._num_served = 0
-
-    @property
-    def has_unfinished(self) -> bool:
-        return bool(self.waiting or self.running)
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.append(sequence)
@@ -158,9 +154,6 @@ class Scheduler:
                 return
             self._preempt(self.running[-1], step)
 
-    def _newest_idle(self) -> Sequence | None:
-        return next((sequence for sequence in reversed(self.running) if sequence.is_idle), None)
-
     def _preempt(self, sequence: Sequence, step: ScheduledStep) -> None:
         step.drop(sequence)
         step.has_preempted = True
@@ -194,10 +187,11 @@ class Scheduler:
 
     def _admit(self, sequence: Sequence, step: ScheduledStep) -> bool:
         while not self._has_place(sequence) or not self.manager.admit(sequence, alone=not self.running):
-            idle = None if step.num_tokens else self._newest_idle()
-            if idle is None:
+            if step.num_tokens or not self.running:
                 return False
-            self._preempt(idle, step)
+            newest = self.running[-1]
+            assert newest.is_idle, "a sequence with tokens to compute got no turn"
+            self._preempt(newest, step)
         self.waiting.remove(sequence)
         sequence.status = SequenceStatus.RUNNING
         self.running.append(sequence)

@@ -127,7 +127,6 @@ class BlockPool:
         assert not null_block.is_published, "the null block can be found"
         assert queued == self.num_available, "a free queue's length is off"
         for block in self.blocks[NULL_BLOCK_ID + 1 :]:
-            assert block.ref_count >= 0, f"block {block.block_id} has ref_count {block.ref_count}"
             assert (block.queue is None) == (block.ref_count > 0), f"block {block.block_id} is neither free nor held"
             if block.ref_count and isinstance(block.parent, Block):
                 assert block.parent.ref_count > 0, f"block {block.block_id} is held and its parent isn't"

@@ -4,7 +4,7 @@ import pytest
 
 from paged_chat.engine import scheduler as scheduler_module
 from paged_chat.engine.errors import InvalidParameter
-from slot_runner import Listener, SlotRunner, ask, greedy, make_core, preempt, reply_to
+from slot_runner import Listener, SlotRunner, ask, greedy, make_core, reply_to
 
 
 @pytest.fixture
@@ -77,6 +77,17 @@ def test_the_budget_is_never_exceeded_and_never_wasted_while_prompts_wait(runner
         assert sum(runner.steps[-1]) == 32
     listener.run()
     assert max(sum(step) for step in runner.steps) == 32
+
+
+def test_a_prompt_for_which_nothing_is_left_of_the_budget_takes_no_blocks_yet(runner):
+    core = make_core(runner, max_num_batched_tokens=16)
+    listener = Listener(core)
+    core.submit(prompt(16), greedy(1))
+    core.submit(prompt(16, first=1), greedy(1))
+    listener.step()
+    assert (core.snapshot().num_waiting, core.snapshot().num_referenced) == (1, 0)
+    listener.run()
+    assert runner.steps == [[16], [16]]
 
 
 # Decodes first, nobody starves
@@ -190,6 +201,16 @@ def test_more_replies_than_places_are_refused_with_both_numbers():
         make_core(max_num_seqs=4).submit(prompt(5), greedy(1, n=5))
 
 
+def test_replies_that_part_stand_beside_the_first_and_before_later_requests():
+    core = make_core()
+    listener = Listener(core)
+    first, second = core.submit(prompt(5), greedy(3, n=3)), core.submit(prompt(5, first=1), greedy(3))
+    listener.step()
+    running = [(sequence.request_id, sequence.sample) for sequence in core.scheduler.running]
+    assert running == [(first, 0), (first, 1), (first, 2), (second, 0)]
+    listener.run()
+
+
 # Each block is computed once
 
 
@@ -207,91 +228,45 @@ def test_equal_prompts_submitted_together_wait_for_the_first(runner):
 
 
 def test_one_that_waits_for_a_block_holds_up_nobody_behind_it(runner):
-    core = make_core(runner, max_num_batched_tokens=32)
+    core = make_core(runner)
     listener = Listener(core)
     core.submit(prompt(64), greedy(1))
     core.submit(prompt(64), greedy(1))
     third = core.submit(prompt(10, first=3), greedy(1))
-    run_steps(listener, 3)
-    assert runner.steps == [[32], [32], [1, 10]]
+    listener.step()
     assert listener.reply(third).finish_reason == "length"
+    listener.run()
+    assert runner.steps == [[64, 10], [1]]
 
 
-@pytest.mark.parametrize(("most_steps", "steps"), [(0, [[20, 20]]), (256, [[20], [1]])])
+def test_without_the_cache_nobody_waits_for_another(runner):
+    core = make_core(runner, prefix_caching=False)
+    listener = Listener(core)
+    core.submit(prompt(20), greedy(1))
+    core.submit(prompt(20), greedy(1))
+    listener.run()
+    assert runner.steps == [[20, 20]]
+
+
+@pytest.mark.parametrize(
+    ("most_steps", "steps"),
+    [
+        (0, [[17, 33, 49, 65]]),
+        (1, [[17], [16, 32, 48]]),
+        (2, [[17], [16], [16, 32]]),
+        (256, [[17], [16], [16], [16]]),
+    ],
+)
 def test_the_wait_for_another_is_bounded(runner, monkeypatch, most_steps, steps):
+    """Each prompt goes on where the one before it ends, so it waits until all before it are computed."""
     monkeypatch.setattr(scheduler_module, "MAX_STEPS_DEFERRED", most_steps)
     core = make_core(runner)
     listener = Listener(core)
-    requests = [core.submit(prompt(20), greedy(1)) for _ in range(2)]
+    requests = {length: core.submit(prompt(length), greedy(1)) for length in (17, 33, 49, 65)}
     listener.run()
     assert runner.steps == steps
-    assert {tuple(listener.reply(request_id).token_ids) for request_id in requests} == {reply_to(prompt(20), 1)}
-
-
-# Preemption
-
-
-def test_the_newest_gives_up_its_blocks():
-    core = make_core(num_blocks=5)
-    listener = Listener(core)
-    requests = [core.submit(prompt(15, first), greedy(30)) for first in range(3)]
-    listener.run()
-    for first, request_id in enumerate(requests):
-        heard = listener.reply(request_id)
-        assert tuple(heard.token_ids) == reply_to(prompt(15, first), 30)
-        assert heard.finish_reason == "length"
-    preemptions = [listener.reply(request_id).stats.num_preemptions for request_id in requests]
-    assert preemptions[0] == 0
-    assert preemptions[2] >= 1
-    assert core.snapshot().preemptions == sum(preemptions)
-
-
-def test_a_preempted_one_waits_in_its_old_place():
-    core = make_core(max_num_seqs=2)
-    listener = Listener(core)
-    first, second, third, fourth = (core.submit(prompt(5, number), greedy(9)) for number in range(4))
-    listener.step()
-    preempt(core, second)
-    preempt(core, first)
-    assert [sequence.request_id for sequence in core.scheduler.waiting] == [first, second, third, fourth]
-    listener.step()
-    assert [sequence.request_id for sequence in core.scheduler.running] == [first, second]
-    listener.run()
-
-
-def test_the_oldest_always_gets_on_however_small_the_pool():
-    core = make_core(num_blocks=4, max_num_batched_tokens=8)
-    listener = Listener(core)
-    requests = [core.submit(prompt(10 + first, first), greedy(30)) for first in range(6)]
-    listener.run(max_steps=1000)
-    for first, request_id in enumerate(requests):
-        assert tuple(listener.reply(request_id).token_ids) == reply_to(prompt(10 + first, first), 30)
-
-
-@pytest.mark.parametrize("budget", [2, 3])
-def test_one_that_was_just_given_its_turn_may_still_be_preempted(budget):
-    """Where decodes take turns, the newest may stand before an older one that then finds no block."""
-    for num_blocks in range(4, 10):
-        core = make_core(num_blocks=num_blocks, max_num_batched_tokens=budget)
-        listener = Listener(core)
-        requests = [core.submit(prompt(12 + first, first), greedy(30, n=2)) for first in range(4)]
-        listener.run(max_steps=2000)
-        for first, request_id in enumerate(requests):
-            for sample in range(2):
-                assert tuple(listener.reply(request_id, sample).token_ids) == reply_to(prompt(12 + first, first), 30)
-
-
-def test_the_watermark_lets_running_ones_grow_without_preemption():
-    def preemptions(watermark_blocks: int) -> int:
-        core = make_core(num_blocks=9, watermark_blocks=watermark_blocks)
-        listener = Listener(core)
-        for first in range(4):
-            core.submit(prompt(30, first), greedy(18))
-        listener.run()
-        return core.snapshot().preemptions
-
-    assert preemptions(watermark_blocks=0) > 0
-    assert preemptions(watermark_blocks=4) == 0
+    for length, request_id in requests.items():
+        assert tuple(listener.reply(request_id).token_ids) == reply_to(prompt(length), 1)
 
 
 def test_the_order_of_the_batch_is_decodes_then_prefills(runner):

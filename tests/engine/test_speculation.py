@@ -78,6 +78,32 @@ def test_nothing_is_guessed_in_a_step_that_computes_a_prompt():
     assert runner.steps == [[8], [1, 7], [1, 7], [1, 1, 1, 1], [1, 1, 1, 1]]
 
 
+def test_nothing_is_guessed_beside_a_prompt_whatever_the_budget_leaves():
+    runner, drafter = SlotRunner(), ForetellingDrafter(length=3, num_right=0)
+    core = make_core(runner, drafter=drafter)
+    listener = Listener(core)
+    core.submit(PROMPT, greedy(12))
+    listener.step()
+    core.submit([9, *range(13)], greedy(1))
+    listener.step()
+    listener.step()
+    assert runner.steps == [[8], [1, 14], [1, 1, 1, 1]]
+
+
+def test_there_is_room_for_guesses_behind_a_first_token_as_far_as_a_reply_may_go():
+    drafter = ForetellingDrafter(length=0)
+    core = make_core(drafter=drafter)
+    listener = Listener(core)
+    core.submit(PROMPT, greedy(4))
+    core.submit([9, *PROMPT], greedy(1))
+    core.submit([8, *PROMPT], SamplingParams(beam_width=2, max_tokens=4))
+    listener.step()
+    assert drafter.rooms == []  # prompts
+    listener.run()
+    # A step gives one token more than it drafts; a beam's next token isn't drawn from its own logits alone.
+    assert drafter.rooms == [[2, 0, 0], [1, 0, 0], [0, 0, 0]]
+
+
 def test_drafts_keep_to_the_budget():
     runner, drafter = SlotRunner(), ForetellingDrafter(length=6, num_right=6)
     reply = ask(make_core(runner, max_num_batched_tokens=3, drafter=drafter), PROMPT[:3], greedy(10))
@@ -89,6 +115,22 @@ def test_the_drafter_is_told_what_steps_of_decodes_took():
     drafter = ForetellingDrafter(length=2, num_right=2)
     ask(make_core(drafter=drafter), PROMPT, greedy(5))
     assert drafter.learnt == [(3, 2), (1, 0)]
+
+
+@pytest.mark.parametrize(("length", "num_drafted"), [(9, 6), (10, 5), (14, 1), (15, 0)])
+def test_drafts_are_cut_to_the_blocks_that_are_free(length, num_drafted):
+    """Each of two requests holds one of two blocks; the next token goes to position `length`, guesses behind it."""
+    runner, drafter = SlotRunner(), ForetellingDrafter(length=6, num_right=0)
+    core = make_core(runner, num_blocks=3, drafter=drafter)
+    listener = Listener(core)
+    core.submit([1] * length, greedy(20))
+    core.submit([2] * 4, greedy(20))
+    listener.step()
+    listener.step()
+    assert [len(draft) for draft in drafter.drafts] == [6, 6]
+    assert len(runner.steps[1]) == 1 + num_drafted + 1 + 6
+    assert core.snapshot().drafted_tokens == num_drafted + 6
+    assert core.snapshot().preemptions == 0
 
 
 # Where a reply ends
@@ -106,6 +148,8 @@ def test_at_the_end_of_the_window_and_of_the_pool_drafts_get_shorter():
     assert tuple(ask(windowed, PROMPT, greedy(100)).token_ids) == reply_to(PROMPT, 12)
     full = make_core(num_blocks=3, drafter=ForetellingDrafter(length=6, num_right=0))
     assert tuple(ask(full, PROMPT, greedy(100)).token_ids) == reply_to(PROMPT, 32 + 1 - len(PROMPT))
+    endless = make_core(max_model_len=20, drafter=ForetellingDrafter(length=6, num_right=6))
+    assert tuple(ask(endless, PROMPT, SamplingParams(temperature=0.0, max_tokens=None)).token_ids) == reply_to(PROMPT, 12)
 
 
 @pytest.mark.parametrize("place", range(1, 8))

@@ -54,6 +54,7 @@ class ForetellingDrafter:
     ) -> None:
         """length, num_right: of every draft; None takes another number each time."""
         self.drafts: list[list[int]] = []
+        self.rooms: list[list[int]] = []  # of the sequences of each step
         self.learnt: list[tuple[int, int]] = []  # rows and drafted tokens of each step that it was told of
         self._length = length
         self._num_right = num_right
@@ -62,6 +63,7 @@ class ForetellingDrafter:
 
     def draft(self, rooms: Mapping[Sequence, int], max_tokens: int) -> dict[Sequence, list[int]]:
         drafts = {}
+        self.rooms.append(list(rooms.values()))
         for sequence, room in rooms.items():
             length = min(self._choose(self._length, 6), room, max_tokens)
             if length > 0:

@@ -1,0 +1,212 @@
+"""Who gives up blocks when they don't suffice, and how it comes back. Blocks hold 16 tokens."""
+
+import itertools
+
+import pytest
+
+from paged_chat.engine.cache.block_manager import BlockManager
+from paged_chat.engine.request import SamplingParams
+from paged_chat.engine.scheduler import Scheduler
+from paged_chat.engine.sequence import Sequence, SequenceStatus
+from slot_runner import Listener, greedy, make_core, preempt, reply_to
+
+
+def prompt(length: int, first: int = 0) -> list[int]:
+    """Prompts with another first token have nothing in common."""
+    return [first, *((first + i * 7) % 50 for i in range(1, length))]
+
+
+class Running:
+    """A scheduler in the middle of its work."""
+
+    def __init__(self, num_blocks: int, *, max_num_seqs: int = 8, max_num_batched_tokens: int = 64) -> None:
+        self.manager = BlockManager(num_blocks, 16)
+        self.scheduler = Scheduler(
+            self.manager, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, drafter=None
+        )
+        self._arrivals = itertools.count(1)
+
+    def sequence(self, num_tokens: int) -> Sequence:
+        arrival = next(self._arrivals)
+        return Sequence(
+            request_id=f"r{arrival}",
+            params=SamplingParams(),
+            root=self.manager.hasher.root(("weights", "")),
+            token_ids=prompt(num_tokens, first=arrival),
+            num_prompt_tokens=num_tokens,
+            max_len=1000,
+            arrival=arrival,
+        )
+
+    def decoding(self, num_computed: int = 16) -> Sequence:
+        """Where its blocks are full, its next token needs another one."""
+        sequence = self._computed(num_computed)
+        sequence.token_ids.append(1)
+        return sequence
+
+    def idle(self, num_computed: int = 16) -> Sequence:
+        sequence = self._computed(num_computed)
+        sequence.is_idle = True
+        return sequence
+
+    def waiting(self, num_tokens: int) -> Sequence:
+        sequence = self.sequence(num_tokens)
+        self.scheduler.add(sequence)
+        return sequence
+
+    def _computed(self, num_tokens: int) -> Sequence:
+        sequence = self.sequence(num_tokens)
+        assert self.manager.admit(sequence, alone=True)
+        sequence.num_computed_tokens = num_tokens
+        self.manager.publish(sequence)
+        sequence.status = SequenceStatus.RUNNING
+        self.scheduler.running.append(sequence)
+        return sequence
+
+
+# Whose blocks are taken
+
+
+def test_the_newest_gives_up_its_blocks():
+    core = make_core(num_blocks=5)
+    listener = Listener(core)
+    requests = [core.submit(prompt(15, first), greedy(30)) for first in range(3)]
+    listener.run()
+    for first, request_id in enumerate(requests):
+        heard = listener.reply(request_id)
+        assert tuple(heard.token_ids) == reply_to(prompt(15, first), 30)
+        assert heard.finish_reason == "length"
+    preemptions = [listener.reply(request_id).stats.num_preemptions for request_id in requests]
+    assert preemptions[0] == 0
+    assert preemptions[2] >= 1
+    assert core.snapshot().preemptions == sum(preemptions)
+
+
+@pytest.mark.parametrize("preempted", [(0, 1), (1, 0)])
+def test_a_preempted_one_waits_in_its_old_place(preempted):
+    core = make_core(max_num_seqs=2)
+    listener = Listener(core)
+    requests = [core.submit(prompt(5, number), greedy(9)) for number in range(4)]
+    first, second, third, fourth = requests
+    listener.step()
+    for number in preempted:
+        preempt(core, requests[number])
+    assert [sequence.request_id for sequence in core.scheduler.waiting] == [first, second, third, fourth]
+    listener.step()
+    assert [sequence.request_id for sequence in core.scheduler.running] == [first, second]
+    listener.run()
+
+
+def test_one_that_comes_back_takes_its_old_place_among_the_running():
+    core = make_core(max_num_seqs=2)
+    listener = Listener(core)
+    first, second = (core.submit(prompt(5, number), greedy(9)) for number in range(2))
+    listener.step()
+    preempt(core, first)
+    listener.step()
+    assert [sequence.request_id for sequence in core.scheduler.running] == [first, second]
+    listener.run()
+
+
+def test_what_is_taken_from_one_without_a_turn_leaves_the_budget_as_it_was():
+    running = Running(num_blocks=5, max_num_batched_tokens=2)
+    first, second, third, fourth = (running.decoding() for _ in range(4))
+    step = running.scheduler.schedule()
+    assert (step.num_tokens, step.budget) == ({first: 1, second: 1}, 0)
+    assert (running.scheduler.running, list(running.scheduler.waiting)) == ([first, second], [third, fourth])
+
+
+def test_what_is_taken_from_one_that_had_its_turn_takes_it_out_of_the_step():
+    running = Running(num_blocks=3, max_num_batched_tokens=8)
+    first, second = running.decoding(), running.decoding(10)
+    first.last_served = 1  # so the second comes first
+    step = running.scheduler.schedule()
+    assert (step.num_tokens, step.budget, step.has_preempted) == ({first: 1}, 7, True)
+    assert list(running.scheduler.waiting) == [second]
+
+
+def test_what_was_given_up_isnt_handed_to_newcomers_in_the_same_step():
+    running = Running(num_blocks=5)
+    decoding, idle = running.decoding(), running.idle(48)
+    late = running.waiting(5)
+    assert running.scheduler.schedule().num_tokens == {decoding: 1}
+    assert list(running.scheduler.waiting) == [idle, late]
+    decoding.num_computed_tokens += 1
+    decoding.token_ids.append(1)
+    assert running.scheduler.schedule().num_tokens == {decoding: 1, late: 5}
+
+
+def test_the_oldest_always_gets_on_however_small_the_pool():
+    core = make_core(num_blocks=4, max_num_batched_tokens=8)
+    listener = Listener(core)
+    requests = [core.submit(prompt(10 + first, first), greedy(30)) for first in range(6)]
+    listener.run(max_steps=1000)
+    for first, request_id in enumerate(requests):
+        assert tuple(listener.reply(request_id).token_ids) == reply_to(prompt(10 + first, first), 30)
+
+
+@pytest.mark.parametrize("budget", [2, 3])
+def test_one_that_was_just_given_its_turn_may_still_be_preempted(budget):
+    """Where decodes take turns, the newest may stand before an older one that then finds no block."""
+    for num_blocks in range(4, 10):
+        core = make_core(num_blocks=num_blocks, max_num_batched_tokens=budget)
+        listener = Listener(core)
+        requests = [core.submit(prompt(12 + first, first), greedy(30, n=2)) for first in range(4)]
+        listener.run(max_steps=2000)
+        for first, request_id in enumerate(requests):
+            for sample in range(2):
+                assert tuple(listener.reply(request_id, sample).token_ids) == reply_to(prompt(12 + first, first), 30)
+
+
+def test_the_watermark_lets_running_ones_grow_without_preemption():
+    def preemptions(watermark_blocks: int) -> int:
+        core = make_core(num_blocks=9, watermark_blocks=watermark_blocks)
+        listener = Listener(core)
+        for first in range(4):
+            core.submit(prompt(30, first), greedy(18))
+        listener.run()
+        return core.snapshot().preemptions
+
+    assert preemptions(watermark_blocks=0) > 0
+    assert preemptions(watermark_blocks=4) == 0
+
+
+# Idle ones: beams whose siblings are still to come
+
+
+@pytest.mark.parametrize(("num_tokens", "num_given_up"), [(16, 1), (17, 2), (48, 3)])
+def test_where_nothing_else_goes_on_idle_ones_make_room_the_newest_first(num_tokens, num_given_up):
+    running = Running(num_blocks=4)
+    idle = [running.idle() for _ in range(3)]
+    late = running.waiting(num_tokens)
+    assert running.scheduler.schedule().num_tokens == {late: num_tokens}
+    assert running.scheduler.running == [*idle[: 3 - num_given_up], late]
+    assert list(running.scheduler.waiting) == idle[3 - num_given_up :]
+    assert running.scheduler.num_preemptions == num_given_up
+
+
+def test_idle_ones_make_room_for_a_place_too():
+    running = Running(num_blocks=9, max_num_seqs=2)
+    first, second = running.idle(), running.idle()
+    late = running.waiting(5)
+    assert running.scheduler.schedule().num_tokens == {late: 5}
+    assert (running.scheduler.running, list(running.scheduler.waiting)) == ([first, late], [second])
+
+
+def test_while_somebody_computes_idle_ones_keep_what_they_have():
+    running = Running(num_blocks=4)
+    decoding, idle = running.decoding(), running.idle()
+    late = running.waiting(5)
+    assert running.scheduler.schedule().num_tokens == {decoding: 1}  # it gets the last free block
+    assert (running.scheduler.running, list(running.scheduler.waiting)) == ([decoding, idle], [late])
+
+
+def test_an_idle_one_waits_until_it_has_something_to_compute():
+    running = Running(num_blocks=4)
+    idle, late = running.idle(), running.waiting(48)
+    assert running.scheduler.schedule().num_tokens == {late: 48}
+    running.scheduler.finish(late)
+    assert running.scheduler.schedule().num_tokens == {}
+    assert list(running.scheduler.waiting) == [idle]
+    idle.is_idle = False
+    assert running.scheduler.schedule().num_tokens == {idle: 16}  # its block was taken
