@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from foretelling import ForetellingDrafter
 from paged_chat.engine.core import EngineCore
 from paged_chat.engine.events import EventKind, EventLog
 from slot_runner import Listener, SlotRunner, ask, greedy, make_core, preempt
@@ -117,6 +118,7 @@ def test_a_failed_step_is_told():
 
 
 def test_events_name_their_request_and_count_up(core):
+    began = time.time()
     first = core.submit(PROMPT[:20], greedy(2))
     second = core.submit([*PROMPT[:16], 49], greedy(2))
     listener = Listener(core)
@@ -125,8 +127,58 @@ def test_events_name_their_request_and_count_up(core):
     assert [event.number for event in events] == list(range(len(events)))
     assert {event.request_id for event in events} == {first, second}
     assert all(earlier.time_s <= later.time_s for earlier, later in itertools.pairwise(events))
-    assert abs(events[-1].time_s - time.time()) < 60
+    assert began <= events[0].time_s
+    assert events[-1].time_s <= time.time()
     assert core.snapshot().num_events == len(events)
+
+
+def whose(core: EngineCore, since: int) -> list[str]:
+    """Each event in short, behind the request it belongs to: `r1 allocated 1`."""
+    return [f"{event.request_id} {event.kind} {event.block_id}" for event in core.events.since(since)]
+
+
+def test_what_happens_to_several_requests_in_one_step_is_told_of_each():
+    """They take turns within a step, and an event names the one whose turn it is."""
+    core = make_core(num_blocks=9, drafter=ForetellingDrafter(length=2, num_right=0))
+    listener = Listener(core)
+    first = core.submit(PROMPT[:15], greedy(4, n=2))
+    second = core.submit([49, *PROMPT[:15]], greedy(4))
+    listener.step()
+    assert whose(core, 0) == [
+        f"{first} allocated 1",
+        f"{second} allocated 2",
+        f"{second} published 2",
+        f"{first} shared 1",
+    ]
+    since = core.events.next_number
+    listener.step()
+    assert whose(core, since) == [
+        # The first of two writers copies, the last writes in place; then each makes room for its guesses.
+        f"{first} allocated 3",
+        f"{first} copied 3",
+        f"{second} allocated 4",
+        f"{first} allocated 5",
+        f"{first} allocated 6",
+        f"{first} published 3",
+        f"{first} shared 3",
+        f"{first} freed 1",
+        f"{first} freed 5",
+        f"{first} freed 6",
+    ]
+
+
+def test_a_block_is_told_with_its_holders(core):
+    listener = Listener(core)
+    core.submit(PROMPT[:20], greedy(2, n=2))
+    listener.run()
+    counts = {
+        kind: [event.ref_count for event in core.events.since(0) if event.kind is kind]
+        for kind in (EventKind.ALLOCATED, EventKind.SHARED, EventKind.COPIED, EventKind.PUBLISHED)
+    }
+    assert counts[EventKind.ALLOCATED] == [1, 1, 1]
+    assert counts[EventKind.SHARED] == [2, 2]
+    assert counts[EventKind.COPIED] == [1]
+    assert counts[EventKind.PUBLISHED][0] == 1
 
 
 def test_events_add_up_to_the_snapshot(core):
@@ -166,35 +218,38 @@ def test_an_empty_ring_has_nothing_to_tell():
     assert list(EventLog().since(0)) == []
 
 
-def test_a_slow_reader_never_holds_up_the_writer_nor_breaks():
+def test_a_reader_that_never_finishes_holds_up_nobody():
+    log = EventLog(capacity=4)
+    log.record(EventKind.ALLOCATED, 1)
+    log.record(EventKind.ALLOCATED, 2)
+    reader = iter(log.since(0))
+    assert next(reader).block_id == 1
+    for block_id in range(3, 10):
+        log.record(EventKind.ALLOCATED, block_id)
+    assert log.next_number == 9
+    assert next(reader).block_id == 2  # what it asked for, though the ring has gone on
+
+
+def test_readers_beside_the_writer_see_whole_stretches():
     log = EventLog(capacity=64)
-    stop, faults, num_reads = threading.Event(), [], 0
+    log.record(EventKind.ALLOCATED, 0)
+    stop, faults, reads = threading.Event(), [], []
 
     def read() -> None:
-        nonlocal num_reads
-        while not stop.is_set():
-            events = log.since(0)
-            numbers = [event.number for event in events]
-            if numbers != list(range(numbers[0], numbers[0] + len(numbers))) if numbers else False:
+        while not (stop.is_set() and reads):
+            numbers = [event.number for event in log.since(0)]
+            if numbers != list(range(numbers[0], numbers[-1] + 1)):
                 faults.append(numbers)
-            num_reads += 1
+            reads.append(len(numbers))
 
     readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
         reader.start()
-    slowest = 0.0
-    started = time.perf_counter()
-    for number in range(20_000):
-        before = time.perf_counter()
+    for number in range(1, 5_000):
         log.record(EventKind.ALLOCATED, number)
-        slowest = max(slowest, time.perf_counter() - before)
-    took = time.perf_counter() - started
     stop.set()
     for reader in readers:
         reader.join()
     assert faults == []
-    assert num_reads > 0
-    assert log.next_number == 20_000
-    # Readers share the interpreter's time with the writer; they never make it wait for one of them to finish.
-    assert slowest < 5.0
-    assert took < 20.0
+    assert max(reads) <= 64
+    assert log.next_number == 5_000

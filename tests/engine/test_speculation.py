@@ -149,7 +149,9 @@ def test_at_the_end_of_the_window_and_of_the_pool_drafts_get_shorter():
     full = make_core(num_blocks=3, drafter=ForetellingDrafter(length=6, num_right=0))
     assert tuple(ask(full, PROMPT, greedy(100)).token_ids) == reply_to(PROMPT, 32 + 1 - len(PROMPT))
     endless = make_core(max_model_len=20, drafter=ForetellingDrafter(length=6, num_right=6))
-    assert tuple(ask(endless, PROMPT, SamplingParams(temperature=0.0, max_tokens=None)).token_ids) == reply_to(PROMPT, 12)
+    assert tuple(ask(endless, PROMPT, SamplingParams(temperature=0.0, max_tokens=None)).token_ids) == reply_to(
+        PROMPT, 12
+    )
 
 
 @pytest.mark.parametrize("place", range(1, 8))

@@ -2,8 +2,9 @@
 
 import pytest
 
+from paged_chat.engine.cache.block_detail import BlockDetail
 from paged_chat.engine.errors import InvalidParameter
-from slot_runner import Listener, SlotRunner, greedy, make_core
+from slot_runner import Listener, SlotRunner, greedy, make_core, reply_to
 
 PROMPT = list(range(10, 19))  # two blocks and one token
 
@@ -39,6 +40,42 @@ def test_a_block_that_is_being_written_shows_what_is_computed(core):
     assert third.token_ids == (PROMPT[8],)
     assert (third.first_position, third.parent_id, third.block_hash) == (8, 2, None)
     assert third.holders == ((request_id, 0),)
+
+
+def test_a_prompts_first_block_is_seen_while_it_is_written_with_the_one_who_writes_it_alone():
+    core = make_core(SlotRunner(4), num_blocks=16, block_size=4, max_num_batched_tokens=8)
+    listener = Listener(core)
+    short = core.submit([9, 9], greedy(9))
+    listener.step()
+    long = core.submit(PROMPT, greedy(9))
+    listener.step()
+    own = core.block(1)
+    assert own.token_ids == (9, 9, *reply_to([9, 9], 1))
+    assert (own.first_position, own.parent_id, own.holders) == (0, None, ((short, 0),))
+    assert (core.block(2).holders, core.block(4).holders) == (((long, 0),), ((long, 0),))
+    # Of its nine tokens seven are computed; the last block is held and empty.
+    assert [core.block(block_id).token_ids for block_id in (2, 3, 4)] == [tuple(PROMPT[:4]), tuple(PROMPT[4:7]), ()]
+
+
+def test_others_learn_only_how_many_hold_a_block(core):
+    listener = Listener(core)
+    core.submit(PROMPT, greedy(4), salt="ann")
+    listener.step()
+    whole = core.block(2, salt="ann")
+    assert whole == core.block(2)
+    assert (whole.token_ids, whole.is_withheld) == (tuple(PROMPT[4:8]), False)
+    assert core.block(2, salt="bob") == BlockDetail(
+        block_id=2,
+        ref_count=1,
+        token_ids=(),
+        first_position=None,
+        block_hash=None,
+        parent_id=None,
+        holders=(),
+        root=whole.root,
+        is_withheld=True,
+    )
+    assert not core.block(9, salt="bob").is_withheld  # it holds nothing
 
 
 def test_a_cached_block_keeps_its_tokens_when_nobody_holds_it(core):

@@ -32,6 +32,14 @@ def test_no_two_ways_to_cut_a_text_into_fields_are_framed_alike():
     assert len({frame(way) for way in ways}) == len(ways) == 32
 
 
+def test_each_field_stands_behind_its_length_in_8_bytes():
+    assert frame(["é", b"abc"]) == b"\2\0\0\0\0\0\0\0\xc3\xa9\3\0\0\0\0\0\0\0abc"
+
+
+def test_half_a_surrogate_pair_is_a_field_like_any_other():
+    assert frame(["\ud83d"]) == b"\3\0\0\0\0\0\0\0\xed\xa0\xbd"
+
+
 def test_a_field_may_be_bytes():
     assert frame((b"ab", "c")) == frame(("ab", b"c"))
 

@@ -46,6 +46,15 @@ def test_a_chain_is_found_block_by_block_and_then_its_tail() -> None:
     assert num_tokens(memory, []) == 0
 
 
+def test_a_tail_of_any_length_is_found_by_as_many_tokens_as_it_held() -> None:
+    for length in (1, 2, 3):
+        memory = EvictedBlocks(HASHER, capacity=8)
+        memory.add(partial_block([5, 6, 7][:length]))
+        assert num_tokens(memory, [5, 6, 7, 8]) == length
+        assert num_tokens(memory, [5, 6, 7][:length]) == length
+        assert num_tokens(memory, [5, 6, 7][: length - 1]) == 0
+
+
 def test_a_block_that_is_published_again_is_not_evicted_any_more() -> None:
     memory = EvictedBlocks(HASHER, capacity=8)
     block, tail = full_block([1, 2, 3, 4]), partial_block([1, 2])

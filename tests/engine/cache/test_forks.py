@@ -1,6 +1,6 @@
 """Forks and copy-on-write: who shares a block, who copies it, who writes in place."""
 
-from cache_driver import table
+from cache_driver import CacheDriver, table
 
 PROMPT = list(range(1000, 1200))
 
@@ -81,3 +81,27 @@ def test_a_shared_tail_is_not_kept_by_the_first_to_leave(cache):
     cache.decode(parent, [1, 2])
     cache.finish(parent)
     assert cache.probe([*PROMPT[:20], 1, 2, 3]).num_cached_tokens == 22
+
+
+def test_a_copy_that_is_still_to_come_is_done_for_whoever_is_left(cache):
+    cache.ask(PROMPT[:28])
+    parent = cache.sequence([*PROMPT[:20], 1])
+    assert cache.admit(parent)  # four tokens of block 2 are copied into block 3 by the next step
+    child = cache.fork(parent)
+    cache.finish(parent)
+    assert table(child) == [1, 3]
+    assert cache.compute(child) == ((2, 3),)
+
+
+def test_one_that_forks_within_its_prompt_has_no_block_to_spare_for_the_copy():
+    """It holds more blocks than its next tokens need, and they are its child's too."""
+    cache = CacheDriver(num_blocks=4)
+    parent = cache.sequence(PROMPT[:48])
+    assert cache.admit(parent)
+    cache.compute(parent, 20)
+    child = cache.fork(parent)
+    assert not cache.grow(child, 4)
+    cache.finish(parent)
+    assert cache.grow(child, 4)
+    cache.execute()
+    cache.check()

@@ -65,5 +65,5 @@ def test_a_block_waits_in_one_queue_only(queue, blocks):
 
 
 def test_an_empty_queue_gives_no_block():
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="took a block from an empty queue"):
         FreeQueue().pop_front()

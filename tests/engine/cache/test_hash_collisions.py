@@ -52,3 +52,16 @@ def test_a_chain_that_cannot_be_published_gives_its_blocks_back_empty():
     cache.ask([*second, *PROMPT[:32]])
     assert cache.counts() == {"empty": 11 - cached, "cached": cached, "referenced": 0}
     cache.check()
+
+
+def test_nobody_waits_for_a_block_that_its_writer_couldnt_publish():
+    cache = CacheDriver(num_blocks=12, hasher=BlockHasher(bits=8))
+    first, second = two_blocks_with_equal_hashes(bits=8)
+    cache.ask([*first, 1])
+    writer, late = cache.sequence([*second, 1, 2]), cache.sequence([*second, 3, 4])
+    cache.admit(writer)
+    assert cache.manager.computed_by_other(late)
+    cache.compute(writer)
+    assert not cache.manager.computed_by_other(late)
+    assert cache.probe([*second, 3, 4]).num_cached_tokens == 0
+    cache.check()

@@ -44,13 +44,6 @@ def drop_from_the_children(cache: CacheDriver) -> None:
     del children(cache, cache.root())[50]
 
 
-def hang_under_a_tail(cache: CacheDriver) -> None:
-    index = cache.manager.pool.index
-    tail = block(cache, 5)
-    cache.manager.pool.acquire(tail)
-    index.add(block(cache, 3), tail, (9,), None)
-
-
 BREAKS: dict[str, Break] = {
     # the pool
     "block 1 is free and held": lambda cache: cache.manager.pool._empty.append(block(cache, 1)),
@@ -66,7 +59,6 @@ BREAKS: dict[str, Break] = {
     "the index of children and the blocks disagree": drop_from_the_children,
     "block 1 is under the wrong parent": lambda cache: setattr(block(cache, 1), "parent", cache.root("other")),
     "block 1 is under another token than its first": lambda cache: setattr(block(cache, 1), "token_ids", (9, 1, 2, 3)),
-    "block 3 hangs under a partial one": hang_under_a_tail,
     "an entry is empty": lambda cache: children(cache, cache.root()).setdefault(99, {}),
     "the list of roots is off": lambda cache: cache.manager.pool.index.roots.setdefault(cache.root("other")),
     # the manager
@@ -74,8 +66,8 @@ BREAKS: dict[str, Break] = {
     "block 1 is published under another parent": lambda cache: setattr(running(cache), "root", cache.root("other")),
     "block 1 says it holds other tokens": lambda cache: running(cache).token_ids.insert(0, 7),
     "block 1 counts 2 holders and has 1": lambda cache: cache.manager.pool.acquire(block(cache, 1)),
-    "a block is expected from a sequence that doesn't run": lambda cache: (
-        cache.manager._being_computed.update({b"": cache.sequence([1])})
+    "a block is expected from a sequence that doesn't run": lambda cache: cache.manager._being_computed.update(
+        {b"": cache.sequence([1])}
     ),
 }
 
@@ -115,6 +107,13 @@ def test_a_block_under_one_that_cant_be_found_is_found(cache):
     index._children[stranger] = index._children.pop(first)
     second.parent = stranger
     with pytest.raises(AssertionError, match="block 2 hangs under one that can't be found"):
+        index.check_integrity(cache.manager.pool.blocks)
+
+
+def test_a_block_under_a_partial_one_is_found(cache):
+    index = cache.manager.pool.index
+    index.add(block(cache, 3), block(cache, 5), (9,), None)
+    with pytest.raises(AssertionError, match="block 3 hangs under a partial one"):
         index.check_integrity(cache.manager.pool.blocks)
 
 

@@ -123,6 +123,14 @@ def test_who_may_know_what_others_sent_learns_how_much_of_it_is_cached(cache: Ca
     assert miss_of(cache.manager.probe([1, 2, 3], cache.root("bob"), across_roots=True)).num_tokens_elsewhere == 0
 
 
+def test_who_finds_all_of_it_or_is_alone_has_nothing_to_learn_from_others(cache: CacheDriver) -> None:
+    alone = cache.manager.probe(PROMPT[:40], cache.root("bob"), across_roots=True)
+    assert miss_of(alone).num_tokens_elsewhere == 0
+    cache.ask(PROMPT[:40], salt="ann")
+    cache.ask(PROMPT[:40], salt="bob")
+    assert cache.manager.probe(PROMPT[:40], cache.root("bob"), across_roots=True) == PrefixProbe(39, 2, 39, None)
+
+
 def test_an_evicted_root_is_no_other_root_any_more(cache: CacheDriver) -> None:
     cache.ask(PROMPT[:40], salt="ann")
     assert miss_of(cache.probe(PROMPT[:40], "bob")).num_other_roots == 1
@@ -146,3 +154,4 @@ def test_without_the_cache_that_is_why() -> None:
     cache = CacheDriver(num_blocks=12, prefix_caching=False)
     cache.ask(PROMPT[:40])
     assert miss_of(cache.probe(PROMPT[:40])).kind is MissKind.CACHE_OFF
+    assert cache.probe([5]) == PrefixProbe(0, 0, 0, None)  # its one token is always computed
