@@ -58,4 +58,4 @@ def test_copies_are_of_whole_blocks_in_every_layer_and_read_all_sources_first():
 def test_a_pool_that_memory_cant_hold_is_refused_with_its_size():
     with pytest.raises(OutOfMemory, match=r"a pool of 1099511627776 blocks takes 3,221,225,472 MiB") as refusal:
         make(num_blocks=2**40)
-    assert "lower num_blocks or kv_memory" in str(refusal.value)
+    assert "lower num_blocks (--num-blocks) or kv_memory" in str(refusal.value)
