@@ -109,4 +109,6 @@ def main() -> None:
 
 
 def _show_error(text: str) -> None:
-    typer.secho(f"Error: {text}", fg="red", err=True)
+    from .terminal_text import harmless
+
+    typer.secho(f"Error: {harmless(text)}", fg="red", err=True)  # names of files and tensors are in it

@@ -10,6 +10,8 @@ PICTURES = {
     **{code: 0x2400 + code for code in range(0x20) if code not in (_TAB, _LINE_FEED)},
     _DELETE: 0x2421,
     **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+    # These two would make a line read as another one than it is.
+    **dict.fromkeys((0x202D, 0x202E), 0xFFFD),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -18,6 +17,7 @@ from paged_chat.engine.request import RANGES, EarlyStopping, SamplingParams
 from ..answer import Answer, Reply, StepEngine, run_request
 from ..cache_view.sharing import sharing_of_request
 from ..counted import counted
+from ..terminal_text import json_line, shown_on
 from ..token_view.token_piece import legible
 from ..transcript.miss_reason import why_missed
 from .engine_options import (
@@ -245,7 +245,7 @@ class Asker:
         search_line = SearchLine()
         printer = None if self._as_json else ReplyPrinter(self._params.n, search_line)
         if printer is not None and title is not None:
-            sys.stdout.write(("" if is_first else "\n") + f"> {title.strip()}\n")
+            sys.stdout.write(("" if is_first else "\n") + shown_on(sys.stdout, f"> {title.strip()}\n"))
         with stop_on_interrupt() as stopped:
             answer = run_request(
                 self._engine,
@@ -259,7 +259,7 @@ class Asker:
             printer.finish()
             self._show_figures(answer, stopped)
         else:
-            print(json.dumps(self._as_dict(answer, prompt_token_ids), ensure_ascii=False), flush=True)
+            print(json_line(self._as_dict(answer, prompt_token_ids), sys.stdout), flush=True)
         return not stopped.is_set
 
     def _as_dict(self, answer: Answer, prompt_token_ids: Sequence[int]) -> dict[str, object]:

@@ -12,16 +12,10 @@ from ..counted import counted
 from ..service.reply_cost import cost_words
 from ..store.chat_search import SearchHit
 from ..store.store_stats import StoreStats
+from ..terminal_text import harmless
 
 SHORT_ID_LENGTH = 8
 MAX_STEM_BYTES = 160  # a file's name holds 255
-# A text that somebody else wrote could otherwise move the cursor, rename the window, or worse.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def harmless(text: str) -> str:
-    """The text without what a terminal would obey."""
-    return _CONTROLS.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def list_line(chat: Chat) -> str:

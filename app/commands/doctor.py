@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import shutil
 import sys
@@ -18,6 +17,7 @@ from paged_chat.engine.errors import PagedChatError
 from paged_chat.engine.home import home
 from paged_chat.engine.model import catalog
 
+from ..terminal_text import json_line
 from .engine_options import DeviceOption, DtypeOption, ModelOption, from_options
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def doctor(
         shown = asdict(report)
         if with_kernels:
             shown["kernels"] = [{**asdict(check), "passed": check.passed} for check in checks]
-        print(json.dumps(shown, ensure_ascii=False))
+        print(json_line(shown, sys.stdout))
     if report.has_fault or not all(check.passed for check in checks):
         raise typer.Exit(EXIT_FAULT)
 

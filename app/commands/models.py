@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from typing import Annotated
 
 import typer
 
 from paged_chat.engine.model import catalog
 
+from ..terminal_text import json_line
 from .progress import load_progress
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
@@ -41,7 +42,7 @@ def list_models(
                 "path": None if model.path is None else str(model.path),
                 "num_bytes": model.num_bytes,
             }
-            print(json.dumps(fields, ensure_ascii=False))
+            print(json_line(fields, sys.stdout))
         return
     width = max(len(model.name) for model in models)
     for model in models:

@@ -6,6 +6,7 @@ import sys
 
 from paged_chat.engine.request import TokenDelta
 
+from ..terminal_text import shown_on
 from .search_line import SearchLine
 
 
@@ -60,6 +61,6 @@ class ReplyPrinter:
 
     def _write_current(self) -> None:
         text = self._texts[self._current]
-        sys.stdout.write(text[self._num_written :])
+        sys.stdout.write(shown_on(sys.stdout, text[self._num_written :]))
         sys.stdout.flush()
         self._num_written = len(text)

@@ -8,6 +8,7 @@ import sys
 from paged_chat.engine.request import BeamPreview
 
 from ..cache_view.search_words import search_words
+from ..terminal_text import harmless
 
 _CLEAR = "\r\x1b[K"
 
@@ -21,7 +22,7 @@ class SearchLine:
     def show(self, preview: BeamPreview) -> None:
         if not sys.stderr.isatty():
             return
-        line = " ".join(search_words(preview).split())
+        line = harmless(" ".join(search_words(preview).split()))
         sys.stderr.write(_CLEAR + line[: shutil.get_terminal_size().columns - 1])
         sys.stderr.flush()
         self._is_visible = True

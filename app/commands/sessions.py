@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections import Counter
@@ -25,6 +24,7 @@ from ..porting.chat_record import chat_fields, chat_record
 from ..porting.new_file import new_file, refuse_existing
 from ..store.chat_table import MAX_LIMIT
 from ..store.store import Store, default_path
+from ..terminal_text import json_line
 from . import chat_text
 from .number_option import number_option
 
@@ -62,7 +62,7 @@ def list_chats(
     with _store() as store:
         chats = store.chats(user=user, archived=archived, tag=tag, limit=limit)
     for chat in chats:
-        typer.echo(_json(chat_fields(chat)) if as_json else chat_text.list_line(chat))
+        typer.echo(json_line(chat_fields(chat), sys.stdout) if as_json else chat_text.list_line(chat))
     if not chats:
         typer.echo("no such chats" if archived or tag or user else "no chats yet", err=True)
 
@@ -80,7 +80,7 @@ def show(
         [found] = _find(store, [chat], user)
         tree = store.tree(found.id)
     if as_json:
-        typer.echo(_json(chat_record(found, tree)))
+        typer.echo(json_line(chat_record(found, tree), sys.stdout))
     else:
         for paragraph in chat_text.shown_chat(found, tree):
             typer.echo(paragraph)
@@ -101,7 +101,7 @@ def search(
     for hit in hits:
         if as_json:
             place = {"chat": hit.chat.id, "title": hit.chat.title, "message": hit.message_id}
-            typer.echo(_json(place | {"snippet": hit.snippet, "highlights": hit.highlights}))
+            typer.echo(json_line(place | {"snippet": hit.snippet, "highlights": hit.highlights}, sys.stdout))
         else:
             typer.echo(chat_text.search_line(hit))
     if not hits:
@@ -163,7 +163,7 @@ def import_chats(
     with _store() as store:
         added = store.import_chats((chat for one in read for chat in one.chats), user=user)
     if as_json:
-        typer.echo(_json({"chats": [chat.id for chat in added], "left_out": left_out}))
+        typer.echo(json_line({"chats": [chat.id for chat in added], "left_out": left_out}, sys.stdout))
         return
     typer.echo(f"{counted(len(added), 'chat')} imported")
     if left_out:
@@ -200,7 +200,7 @@ def stats(
     with _store() as store:
         figures = store.stats(user)
     if as_json:
-        typer.echo(_json(asdict(figures)))
+        typer.echo(json_line(asdict(figures), sys.stdout))
     else:
         typer.echo(chat_text.stats_text(figures))
 
@@ -247,9 +247,3 @@ def _standard_output() -> Iterator[TextIO]:
         yield out
     finally:
         out.detach()
-
-
-def _json(value: object) -> str:
-    """One line; where the terminal has another encoding, of ASCII alone."""
-    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
-    return json.dumps(value, ensure_ascii=not encoding.lower().startswith("utf"))

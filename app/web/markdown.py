@@ -15,11 +15,14 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
-from mdit_py_plugins.tasklists import tasklists_plugin
 
 from ..thinking import split_thinking
 from .highlight import highlight
 from .math import math_plugin
+from .task_lists import task_list_plugin
+
+# Longer texts are shown as they stand: some that are made for it take time that grows with the square of their length.
+MAX_MARKDOWN_LENGTH = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ def render_question(text: str) -> tuple[str, ...]:
 
 def blocks_of(text: str) -> list[Block]:
     """The blocks of Markdown."""
-    return list(_blocks(_markdown(), text))
+    return list(_blocks(_markdown() if len(text) <= MAX_MARKDOWN_LENGTH else _plain(), text))
 
 
 def fold_thinking(text: str, *, is_open_ended: bool) -> str:
@@ -74,7 +77,7 @@ def _blocks(markdown: MarkdownIt, text: str) -> Iterator[Block]:
 def _markdown() -> MarkdownIt:
     # A line that a model ends stays one: of a poem, an address.
     markdown = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
-    markdown.use(math_plugin).use(tasklists_plugin)
+    markdown.use(math_plugin).use(task_list_plugin)
     _draw_our_way(markdown)
     return markdown
 

@@ -78,12 +78,13 @@ def _bracketed(state: StateInline, silent: bool) -> bool:
     closing = {r"\(": r"\)", r"\[": r"\]"}.get(opening)
     if closing is None:
         return False
-    end = state.src.find(closing, state.pos + 2, state.posMax)
-    if end == -1 or not state.src[state.pos + 2 : end].strip():
+    begin = state.pos + 2
+    end = state.src.find(closing, begin, min(state.posMax, begin + MAX_LATEX_LENGTH + len(closing)))
+    if end == -1 or not state.src[begin:end].strip():
         return False
     if not silent:
         token = state.push("math_inline_double" if opening == r"\[" else "math_inline", "math", 0)
-        token.content = state.src[state.pos + 2 : end]
+        token.content = state.src[begin:end]
         token.markup = opening
     state.pos = end + 2
     return True

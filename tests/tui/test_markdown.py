@@ -65,7 +65,7 @@ def test_a_table_that_is_too_wide_gives_way():
 
 
 def test_characters_that_a_terminal_would_obey_are_pictures():
-    assert plain("a\x1b[2Jb\r\nc\td\x7f\x9b") == "a␛[2Jb\nc\td␡\ufffd"
+    assert plain("a\x1b[2Jb\r\nc\td\x7f\x9b\u202etxt") == "a␛[2Jb\nc\td␡\ufffd\ufffdtxt"
 
 
 def test_ten_thousand_lines_of_code_are_lines_like_others():

@@ -31,6 +31,13 @@ def test_code_is_coloured_named_and_escaped():
     assert "<b>" not in block
 
 
+def test_code_that_some_lexers_never_finish_is_shown_as_it_is():
+    """That of ng2, one of the five hundred languages of Pygments, tries two to the power of 4,000 ways."""
+    source = "(" * 4000
+    [block] = render_reply(f"```ng2\n{source}\n```")
+    assert f"<code>{source}\n</code>" in block
+
+
 def test_code_of_an_unknown_language_is_shown_as_it_is():
     [block] = render_reply("```zzz\n<a & b>\n```")
     assert "<code>&lt;a &amp; b&gt;\n</code>" in block
@@ -48,6 +55,29 @@ def test_formulas_in_a_line(formula):
 def test_formulas_on_their_own(formula):
     [block] = render_reply(formula)
     assert '<math display="block"><mrow><mi>x</mi></mrow></math>' in block
+
+
+def test_task_lists_have_boxes_that_nobody_can_tick():
+    ticked = 'checked="checked" '
+    box = 'class="task-list-item-checkbox" {}disabled="disabled" type="checkbox">'
+    assert render_reply("- [ ] a *b*\n- [x] <c>\n- [y] d\n- [ ]") == (
+        f'<ul>\n<li class="task-list-item"><input {box.format("")} a <em>b</em></li>\n'
+        f'<li class="task-list-item"><input {box.format(ticked)} &lt;c&gt;</li>\n'
+        "<li>[y] d</li>\n<li>[ ]</li>\n</ul>",
+    )
+    assert render_reply("[ ] a") == ("<p>[ ] a</p>",), "outside of a list it is text"
+
+
+def test_a_text_longer_than_any_reply_is_shown_as_it_stands():
+    """What an import holds may be made to take a server's time: half a megabyte of brackets."""
+    text = "[" * 250_000 + "\n\n<b> *c*\n\n" + "![" * 125_000
+    [before, between, after] = render_reply(text)
+    assert (len(before), between, len(after)) == (250_007, "<p>&lt;b&gt; *c*</p>", 250_007)
+
+
+def test_a_formula_that_is_opened_and_never_closed_is_text():
+    assert render_reply(r"\(" * 5000) == (f"<p>{'(' * 5000}</p>",)
+    assert render_reply(rf"\({'x' * 5000}\)") == (f"<p>({'x' * 5000})</p>",), "too long to be a formula"
 
 
 def test_prices_are_no_formulas():
