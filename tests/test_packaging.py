@@ -62,7 +62,7 @@ def check_wheel(wheel: Path) -> None:
     metadata = Parser().parsestr(about["METADATA"].decode())
     assert (metadata["Name"], metadata["License-Expression"]) == ("paged-chat", "Apache-2.0")
     assert metadata["Requires-Python"] == "<3.15,>=3.11"
-    assert metadata.get_payload().startswith("# paged-chat\n")
+    assert "\n\n# paged-chat\n" in about["METADATA"].decode()
     entry_points = about["entry_points.txt"].decode()
     assert "[console_scripts]\npaged-chat = paged_chat.app.cli:main\n" in entry_points
     for name in PROJECT["entry-points"]["paged_chat.commands"]:
