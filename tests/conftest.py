@@ -12,11 +12,16 @@ from typing import Any
 
 import platformdirs
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Two worker processes with two threads each wait for each other on two cores. Must be set before torch is imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
+
+# Speed is never asserted, of no example either.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 HOME_VARIABLE = "PAGED_CHAT_HOME"
 # Holds the default model and what is prepared from it, across runs and checkouts.

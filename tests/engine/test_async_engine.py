@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from engine_workshop import PATIENCE_S, collect, ids, num_referenced, run, until
+from engine_workshop import collect, ids, num_referenced, run, until
 from paged_chat.engine import SamplingParams, TokenDelta
 from paged_chat.engine.errors import EmptyPrompt
+from patience import PATIENCE_S
 from slot_runner import greedy, reply_to
 
 # Streams

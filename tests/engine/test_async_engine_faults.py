@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
-from engine_workshop import PATIENCE_S, collect, ids, num_referenced, run, until
+from engine_workshop import collect, ids, num_referenced, run, until
 from paged_chat.engine import TokenDelta
 from paged_chat.engine.errors import EngineClosed
+from patience import PATIENCE_S
 from slot_runner import greedy, reply_to
 
 

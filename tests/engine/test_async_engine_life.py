@@ -5,9 +5,10 @@ import threading
 
 import pytest
 
-from engine_workshop import PATIENCE_S, collect, ids, run, until
+from engine_workshop import collect, ids, run, until
 from paged_chat.engine import PagedChatError, TokenDelta
 from paged_chat.engine.errors import EngineClosed, ModelNotFound
+from patience import PATIENCE_S
 from slot_runner import greedy, reply_to
 
 # Loading

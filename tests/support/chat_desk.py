@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fake_engine import PATIENCE_S, FakeEngine
+from fake_engine import FakeEngine
 from paged_chat.app.chats import Chat, Message
 from paged_chat.app.service.chat_events import ChatEvent, ReplyUpdate
 from paged_chat.app.service.chat_service import ChatService
@@ -12,6 +12,7 @@ from paged_chat.app.service.watch import Watcher
 from paged_chat.app.store.store import Store
 from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.request import SamplingParams
+from patience import PATIENCE_S
 
 MODEL = "fake-1b"
 

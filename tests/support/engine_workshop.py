@@ -9,9 +9,8 @@ from paged_chat.engine import AsyncEngine, EngineConfig, SamplingParams, TokenDe
 from paged_chat.engine.engine import Engine
 from paged_chat.engine.progress import LoadProgress, OnProgress
 from paged_chat.engine.shared_runs import BlockReads
+from patience import PATIENCE_S
 from slot_runner import SlotRunner, make_core
-
-PATIENCE_S = 20.0
 
 
 class SlotEngine(Engine):

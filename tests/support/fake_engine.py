@@ -30,9 +30,8 @@ from paged_chat.engine.sequence import Sequence
 from paged_chat.engine.shared_runs import BlockReads
 from paged_chat.engine.text.chat_template import ChatTemplate
 from paged_chat.engine.text.tokenizer import Tokenizer
+from patience import PATIENCE_S
 from tiny_tokenizer import END, tokenizer_in
-
-PATIENCE_S = 60.0
 
 
 class FakeEngine:

@@ -19,8 +19,7 @@ from paged_chat.tui.screens.chat_screen import ChatScreen
 from paged_chat.tui.widgets.conversation import Conversation
 from paged_chat.tui.widgets.message_view import MessageView
 from paged_chat.tui.widgets.prompt import Prompt
-
-PATIENCE_S = 60.0
+from patience import PATIENCE_S
 
 
 class Terminal:

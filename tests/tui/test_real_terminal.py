@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE_S
+
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
-PATIENCE_S = 300.0  # the first start after a change of the kernels compiles them
 FIRST_FRAME_S = 1.0
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from engine_server import MODEL
-from fake_engine import PATIENCE_S
+from patience import PATIENCE_S
 
 HELLO = '[{"role": "user", "content": "hello"}]'
 

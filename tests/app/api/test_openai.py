@@ -10,8 +10,8 @@ import pytest
 
 from chat_desk import until
 from engine_server import MODEL, serve_engine
-from fake_engine import PATIENCE_S
 from paged_chat.engine.errors import ModelNotFound
+from patience import PATIENCE_S
 
 HELLO = [{"role": "user", "content": "hello"}]
 DETAILS = {"reasoning_tokens": 0, "audio_tokens": 0, "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}

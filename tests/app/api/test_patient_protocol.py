@@ -10,8 +10,8 @@ from starlette.routing import Route
 
 from paged_chat.app.api import patient_protocol
 from paged_chat.app.api.server import ApiServer
+from patience import PATIENCE_S
 
-PATIENCE_S = 60.0
 REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 

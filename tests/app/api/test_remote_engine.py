@@ -7,7 +7,6 @@ import pytest
 
 from chat_desk import until
 from engine_server import MODEL
-from fake_engine import PATIENCE_S
 from paged_chat.app.cache_view.block_note import read_block
 from paged_chat.app.cache_view.block_view import read_pool
 from paged_chat.app.engine_query import Query, QueryKind
@@ -16,6 +15,7 @@ from paged_chat.app.service.prompts import prompt_cost
 from paged_chat.app.service.served_engine import ModelFigures, model_figures
 from paged_chat.engine import ChatMessage, SamplingParams
 from paged_chat.engine.errors import EngineClosed, InvalidParameter, ModelNotFound, PagedChatError, PromptTooLong
+from patience import PATIENCE_S
 
 
 class Heard:

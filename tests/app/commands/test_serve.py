@@ -21,13 +21,13 @@ from paged_chat.app.service.chat_service import ChatService
 from paged_chat.app.store.store import Store
 from paged_chat.engine import AsyncEngine, ChatMessage, Engine, SamplingParams
 from paged_chat.engine.config import EngineConfig
+from patience import PATIENCE_S
 from tiny_tokenizer import with_tokenizer
 
 SERVE = [sys.executable, "-P", "-c", "from paged_chat.app.cli import main; main()", "serve"]
 PLAIN: dict[str, Any] = {"kernels": "reference", "weights": "dense", "dtype": "float32", "device": "cpu"}
 OPTIONS = [word for name, value in PLAIN.items() for word in (f"--{name}", value)]
 JSON = {"Content-Type": "application/json"}
-LOAD_PATIENCE_S = 120.0
 
 
 def test_a_port_that_is_taken_is_an_error_before_anything_is_loaded(run_cli):
@@ -67,7 +67,7 @@ def test_a_model_that_is_broken_ends_the_server_with_the_reason(tmp_path):
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
     command = [*SERVE, "--port", str(free_port()), "--model", str(broken)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_PATIENCE_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 1
     assert f"Error: {broken}" in done.stderr
     assert "Traceback" not in done.stderr
@@ -102,7 +102,7 @@ def test_one_engine_for_programs_and_screens_whose_process_is_killed_in_mid_repl
         [expected] = engine.generate([prompt], params)
 
     # A program asks first.
-    connection = http.client.HTTPConnection(running.address, timeout=LOAD_PATIENCE_S)
+    connection = http.client.HTTPConnection(running.address, timeout=PATIENCE_S)
     body = {"model": running.model, "messages": [{"role": "user", "content": question}], "temperature": 0.8, "seed": 6}
     connection.request("POST", "/v1/chat/completions", json.dumps(body | {"max_tokens": 48}), JSON)
     answer = json.loads(connection.getresponse().read())

@@ -9,9 +9,9 @@ from fake_engine import FakeEngine
 from paged_chat.app.errors import CannotBranch, EngineUnavailable, ReplyRunning
 from paged_chat.app.porting import read_file, write_json
 from paged_chat.engine.request import SamplingParams, TokenLogprobs
+from patience import PATIENCE_S
 from tiny_tokenizer import END, spelled
 
-PATIENCE_S = 20.0
 CAT = {"c": {"c": 0.5, "b": 0.25, "r": 0.125}, "t": {"s": 0.75, "t": 0.125}}
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from chat_desk import until
-from fake_engine import PATIENCE_S
 from paged_chat.app.chats import ReplyVariant
 from paged_chat.app.comparison.variant import Variant, variant_in
 from paged_chat.app.errors import ComparisonRefused
 from paged_chat.engine.request import SamplingParams
+from patience import PATIENCE_S
 
 COLD = Variant(name="cold", sampling=SamplingParams(temperature=0.0, seed=3, max_tokens=None))
 HOT = Variant(name="hot", sampling=SamplingParams(temperature=1.2, max_tokens=None))

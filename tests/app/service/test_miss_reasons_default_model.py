@@ -14,10 +14,10 @@ from paged_chat.engine import AsyncEngine, Engine
 from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.progress import OnProgress
 from paged_chat.engine.request import SamplingParams
+from patience import PATIENCE_S
 
 pytestmark = pytest.mark.default_model
 
-LOAD_PATIENCE_S = 120.0
 SHORT = SamplingParams(temperature=0.0, max_tokens=12)
 # The default model's template puts a system message of its own before a chat that has none.
 NUM_COMMON = 24
@@ -27,7 +27,7 @@ NUM_COMMON = 24
 def service_over(path, open_engine=None, **options):
     config = EngineConfig(weights="int4", **{"num_blocks": 256, **options})
     with Store(path) as store, ChatService(store, open_engine, config=config, default_sampling=SHORT) as service:
-        service.tokens.count("x").result(LOAD_PATIENCE_S)
+        service.tokens.count("x").result(PATIENCE_S)
         yield service
 
 
@@ -69,7 +69,7 @@ def test_the_first_message_ever_then_new_text_then_an_edited_system_prompt(servi
     second, goes_on = ask(service, chat, "And a river?")
     assert (goes_on.cause, goes_on.is_fault, goes_on.token_index) == ("new text", False, num_read(first))
     service.update_chat(chat.id, system_prompt="You are a rude guide.")
-    planned = service.plans.send(chat.id, "And a hill?").result(LOAD_PATIENCE_S).miss
+    planned = service.plans.send(chat.id, "And a hill?").result(PATIENCE_S).miss
     _, edited = ask(service, chat, "And a hill?")
     assert edited == planned, "it was known before"
     assert (edited.cause, edited.is_fault) == ("system prompt edited", True)
@@ -115,7 +115,7 @@ def test_a_chat_that_outgrows_the_window_begins_elsewhere(default_model, tmp_pat
         num_left_out, causes = [], []
         for number in range(8):
             question = f"Tell me fact number {number}."
-            num_left_out.append(service.plans.send(chat.id, question).result(LOAD_PATIENCE_S).num_left_out_turns)
+            num_left_out.append(service.plans.send(chat.id, question).result(PATIENCE_S).num_left_out_turns)
             causes.append(ask(service, chat, question)[1].cause)
         first_out = next(place for place, number in enumerate(num_left_out) if number)
         expected = ["first message", *["new text"] * 7]
@@ -169,7 +169,7 @@ def test_a_template_that_drops_thinking(default_model, tmp_path):
         [draft] = service.send(chat.id, "Name a city.").replies
         reply = ended(service, draft)
         # This model doesn't think by itself: its reply is made to, token by token.
-        engine = service.ask_engine(lambda engine: engine.encode("Hm.</think>")).result(LOAD_PATIENCE_S)
+        engine = service.ask_engine(lambda engine: engine.encode("Hm.</think>")).result(PATIENCE_S)
         for place, token_id in enumerate(engine):
             reply = ended(service, service.branch_at_token(chat.id, reply.id, place, token_id))
         assert reply.text.startswith("Hm.</think>")

@@ -3,10 +3,10 @@
 import pytest
 
 from chat_desk import until, updates_of
-from fake_engine import PATIENCE_S
 from paged_chat.app.errors import EngineUnavailable, ReplyRunning
 from paged_chat.app.service.model_notice import ModelNotice
 from paged_chat.engine.errors import ModelNotFound
+from patience import PATIENCE_S
 
 # Loading
 

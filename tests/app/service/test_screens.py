@@ -5,9 +5,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from chat_desk import MODEL, next_update, until, updates_of
-from fake_engine import PATIENCE_S
 from paged_chat.app.service.chat_events import ChatChanged, ChatsChanged, EngineStatus
 from paged_chat.app.store.store import Store
+from patience import PATIENCE_S
 
 # C1, C2, C4: screens come and go
 

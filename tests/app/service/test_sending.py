@@ -3,7 +3,6 @@
 import pytest
 
 from chat_desk import MODEL, events_of, next_update, until, updates_of
-from fake_engine import PATIENCE_S
 from paged_chat.app.attachments import Attachment
 from paged_chat.app.chats import ReplyCost
 from paged_chat.app.errors import EmptyMessage
@@ -11,6 +10,7 @@ from paged_chat.app.service.chat_events import ChatChanged
 from paged_chat.app.store.store import Store
 from paged_chat.engine.errors import InvalidParameter, PromptTooLong
 from paged_chat.engine.request import SamplingParams
+from patience import PATIENCE_S
 
 # One turn
 
@@ -74,9 +74,8 @@ def test_what_a_reply_takes_is_known_before_its_first_token_and_grows_with_it(de
         )
         assert (update.cost_so_far, update.cost) == (nothing_yet, None)
         desk.fake.let(3)
-        while (update := next_update(watcher)).text == "":
+        while (so_far := (update := next_update(watcher)).cost_so_far).num_generated_tokens < 3:
             pass
-        so_far = update.cost_so_far
         assert (so_far.num_computed_tokens, so_far.num_generated_tokens, update.cost) == (23, 3, None)
         assert so_far.ttft_ms > 0
         desk.fake.go()

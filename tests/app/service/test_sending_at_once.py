@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from chat_desk import until
-from fake_engine import PATIENCE_S
 from paged_chat.app.errors import CannotContinue, ReplyRunning
+from patience import PATIENCE_S
 
 
 def test_nothing_waits_for_an_engine_that_is_busy_with_a_long_prompt(desk, service):

@@ -13,8 +13,7 @@ from paged_chat.app.service.chat_service import ChatService
 from paged_chat.app.store.store import Store
 from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.request import SamplingParams
-
-LOAD_PATIENCE_S = 120.0
+from patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +35,7 @@ def service(home_of_module, tmp_path_factory):
 def open_service(store, **options):
     """One that has loaded the model."""
     with ChatService(store, config=EngineConfig(num_blocks=256, weights="int4", **options)) as service:
-        service.tokens.count("x").result(LOAD_PATIENCE_S)
+        service.tokens.count("x").result(PATIENCE_S)
         yield service
 
 
@@ -55,7 +54,7 @@ def ask(service, chat, text, **options):
 def test_the_second_turn_finds_all_of_the_first_but_its_last_token(service):
     chat = service.create_chat(sampling=SamplingParams(temperature=0.8, seed=3, max_tokens=40), user="two turns")
     [first] = ask(service, chat, "Name three colours.")
-    plan = service.plans.send(chat.id, "And three fruits?").result(LOAD_PATIENCE_S)
+    plan = service.plans.send(chat.id, "And three fruits?").result(PATIENCE_S)
     [second] = ask(service, chat, "And three fruits?")
     total = first.cost.num_cached_tokens + first.cost.num_computed_tokens + first.cost.num_generated_tokens
     assert second.cost.num_cached_tokens == total - 1
@@ -123,7 +122,7 @@ def test_c5_a_chat_longer_than_the_window_goes_on_from_the_cache(default_model, 
         chat = service.create_chat(system_prompt="Be brief.", sampling=sampling)
         num_left_out, num_steps, total = 0, 0, 0
         for number in range(14):
-            plan = service.plans.send(chat.id, f"Tell me fact number {number}.").result(LOAD_PATIENCE_S)
+            plan = service.plans.send(chat.id, f"Tell me fact number {number}.").result(PATIENCE_S)
             [reply] = ask(service, chat, f"Tell me fact number {number}.")
             assert reply.status == "done"
             assert plan.num_prompt_tokens + sampling.max_tokens <= 256
@@ -181,18 +180,18 @@ def test_a_branch_reuses_all_before_it_and_says_what_it_would_have_said(service)
     chat = service.create_chat(sampling=sampling, user="branches")
     [reply] = ask(service, chat, "Name a large city in France.")
     prompt = reply.cost.num_cached_tokens + reply.cost.num_computed_tokens
-    shown = service.tokens.of_reply(chat.id, reply.id).result(LOAD_PATIENCE_S)
+    shown = service.tokens.of_reply(chat.id, reply.id).result(PATIENCE_S)
     assert "".join(token.piece.text for token in shown.tokens).startswith(reply.text)
     assert all(token.alternatives[0].is_written for token in shown.tokens), "greedy takes the likeliest"
     place = 5
     second = shown.tokens[place].alternatives[1]
-    plan = service.plans.branch_at_token(chat.id, reply.id, place).result(LOAD_PATIENCE_S)
+    plan = service.plans.branch_at_token(chat.id, reply.id, place).result(PATIENCE_S)
     assert (plan.num_reused_tokens, plan.num_computed_tokens) == (prompt + place, 1)
     draft = service.branch_at_token(chat.id, reply.id, place, second.piece.token_id)
     [branch] = answers(service, chat, [draft])
     assert branch.token_ids[: place + 1] == (*reply.token_ids[:place], second.piece.token_id)
     assert (branch.cost.num_cached_tokens, branch.cost.num_computed_tokens) == (prompt + place, 1)
-    branched = service.tokens.of_reply(chat.id, branch.id).result(LOAD_PATIENCE_S)
+    branched = service.tokens.of_reply(chat.id, branch.id).result(PATIENCE_S)
     assert branched.tokens[place].probability == pytest.approx(second.probability, rel=0.01)
     # Taking the first one again leads back to what was said.
     back = service.branch_at_token(chat.id, branch.id, place, reply.token_ids[place])
@@ -204,12 +203,12 @@ def test_a_branch_reuses_all_before_it_and_says_what_it_would_have_said(service)
 def test_alternatives_that_are_worked_out_later_are_those_that_would_have_been_kept(service):
     chat = service.create_chat(sampling=SamplingParams(temperature=0.0, max_tokens=12, logprobs=5), user="weighed")
     [reply] = ask(service, chat, "Name a river in Spain.")
-    kept = service.tokens.of_reply(chat.id, reply.id).result(LOAD_PATIENCE_S)
+    kept = service.tokens.of_reply(chat.id, reply.id).result(PATIENCE_S)
     for place in (0, 7, len(kept.tokens) - 1):
-        token = service.tokens.alternatives_at(chat.id, reply.id, place).result(LOAD_PATIENCE_S)
+        token = service.tokens.alternatives_at(chat.id, reply.id, place).result(PATIENCE_S)
         assert [one.piece for one in token.alternatives] == [one.piece for one in kept.tokens[place].alternatives]
         assert token.probability == pytest.approx(kept.tokens[place].probability, rel=0.01)
-        assert service.plans.branch_at_token(chat.id, reply.id, place).result(LOAD_PATIENCE_S).num_computed_tokens == 1
+        assert service.plans.branch_at_token(chat.id, reply.id, place).result(PATIENCE_S).num_computed_tokens == 1
 
 
 def test_a_question_under_three_settings(service):

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from chat_desk import ChatDesk, events_of, until, updates_of
-from fake_engine import PATIENCE_S, FakeEngine
+from fake_engine import FakeEngine
 from paged_chat.app.errors import EngineUnavailable
 from paged_chat.app.service.chat_events import ChatChanged
 from paged_chat.app.store.store import Store
+from patience import PATIENCE_S
 
-PROCESS_PATIENCE_S = 90.0  # it imports torch
 SUPPORT = Path(__file__).parents[2] / "support"
 
 # The end
@@ -112,7 +112,7 @@ def test_c3_after_sigkill_the_message_and_the_draft_are_there_and_go_on(tmp_path
     try:
         started = time.monotonic()
         while int(writer.stdout.readline()) < 150:
-            assert time.monotonic() - started < PROCESS_PATIENCE_S
+            assert time.monotonic() - started < PATIENCE_S
     finally:
         os.kill(writer.pid, signal.SIGKILL)
         writer.wait()

@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from chat_desk import ChatDesk, until
-from fake_engine import PATIENCE_S, FakeEngine
+from fake_engine import FakeEngine
 from paged_chat.engine.errors import PagedChatError
 from paged_chat.engine.request import SamplingParams
+from patience import PATIENCE_S
 
 NUM_PEOPLE = 4
 NUM_DEEDS = 120

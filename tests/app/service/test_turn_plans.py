@@ -3,12 +3,12 @@
 import pytest
 
 from chat_desk import updates_of
-from fake_engine import PATIENCE_S
 from paged_chat.app.attachments import Attachment
 from paged_chat.app.errors import MessageNotFound
 from paged_chat.engine.errors import InvalidParameter
 from paged_chat.engine.prefill_speed import Work, num_attended
 from paged_chat.engine.request import SamplingParams
+from patience import PATIENCE_S
 
 
 def test_a_plan_says_what_sending_would_reuse_and_compute(desk, service):

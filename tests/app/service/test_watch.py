@@ -7,8 +7,7 @@ import time
 import pytest
 
 from paged_chat.app.service.watch import PACE_S, Watcher
-
-PATIENCE_S = 20.0
+from patience import PATIENCE_S
 
 
 @pytest.fixture

@@ -9,12 +9,13 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from fake_engine import PATIENCE_S, FakeEngine
+from fake_engine import FakeEngine
 from free_port import free_port
 from paged_chat.app.api.accounts import Accounts
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.app.store.store import Store
 from paged_chat.app.web.server import WebServer
+from patience import PATIENCE_S
 
 PASSWORDS = {"ann": "a-secret", "bob": "b-secret"}
 

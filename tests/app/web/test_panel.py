@@ -19,8 +19,7 @@ from paged_chat.app.web import panel_source
 from paged_chat.app.web.access import CLOSED_FOR_STRANGERS
 from paged_chat.app.web.panel import router
 from paged_chat.app.web.panel_source import BUSY_S, PoolLook, PoolSource
-
-PATIENCE_S = 60.0
+from patience import PATIENCE_S
 
 
 class CountingService(ChatService):
