@@ -196,5 +196,5 @@ class BeamGroup:
         if token_ids and token_ids[-1] in self._end_token_ids:
             token_ids = token_ids[:-1]
         detokenizer, stop_strings = Detokenizer(self._tokenizer), StopStrings(self.params.stop)
-        text, _ = stop_strings.push(detokenizer.push(token_ids) + detokenizer.finish())
+        text, _ = stop_strings.push(detokenizer.push(token_ids))
         return text + stop_strings.finish()

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import torch
 
-from ..kernels import choose_backend
 from .config import EngineConfig
-from .errors import InvalidParameter
-from .model.loader import choose_device, choose_dtype
+from .model.compute import choose_compute
 from .model.memory import free_memory
 from .model.path_choice import known_checks, sentence
 
@@ -52,12 +50,8 @@ def list_devices() -> list[Device]:
 
 def resolve_config(config: EngineConfig) -> ResolvedConfig:
     """Raises InvalidParameter for a device or kernels that this machine doesn't have."""
-    device = choose_device(config.device)
-    try:
-        backend = choose_backend(config.kernels, device)
-    except ValueError as error:
-        raise InvalidParameter(str(error)) from error
-    return ResolvedConfig(str(device), str(choose_dtype(config.dtype, device)).removeprefix("torch."), backend.name)
+    compute = choose_compute(config)
+    return ResolvedConfig(str(compute.device), str(compute.dtype).removeprefix("torch."), compute.backend.name)
 
 
 def has_wide_vectors() -> bool:

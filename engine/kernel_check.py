@@ -11,11 +11,10 @@ from torch import Tensor
 from ..kernels import Backend, choose_backend
 from .compiled_kernels import keep_compiled_kernels
 from .config import EngineConfig
-from .errors import InvalidParameter
 from .kernel_bandwidth import copy_gb_per_s, gb_per_s
 from .kernel_cases import HEADS, KernelCase, kernel_cases
+from .model.compute import choose_compute
 from .model.config import ModelConfig, RopeConfig
-from .model.loader import choose_device, choose_dtype
 from .model.path_check import TOLERANCES, PathName, check_path
 from .model.tiled_decoder import fits_tiled
 
@@ -52,12 +51,8 @@ def check_kernels(config: EngineConfig) -> Iterator[KernelCheck]:
     Raises InvalidParameter for a device or kernels that this machine doesn't have.
     """
     keep_compiled_kernels()
-    device = choose_device(config.device)
-    dtype = choose_dtype(config.dtype, device)
-    try:
-        backend = choose_backend(config.kernels, device)
-    except ValueError as error:
-        raise InvalidParameter(str(error)) from error
+    compute = choose_compute(config)
+    device, dtype, backend = compute.device, compute.dtype, compute.backend
     reference = choose_backend("reference", device)
     for case in kernel_cases(backend, device, dtype):
         # Kernels start on the current device. Not held while the caller has the last check.

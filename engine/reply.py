@@ -65,33 +65,20 @@ class Reply:
         if token_id in self._end_token_ids:
             reason = "stop"
         elif self._detokenizer is not None:
-            text, stopped = self._show(self._detokenizer.push([token_id]))
+            text, stop = self._stop_strings.push(self._detokenizer.push([token_id]))
+            stopped = stop is not None
         num_reply_tokens = end - self.sequence.num_prompt_tokens
         if stopped:
             reason = "stop"
         elif reason is None and (num_reply_tokens == self.sequence.params.max_tokens or end >= self.sequence.max_len):
             reason = "length"
         if reason is not None and not stopped:
-            flushed, found = self._flush()
-            text += flushed
-            reason = "stop" if found else reason
+            text += self._stop_strings.finish()
         return text, reason
 
     def end(self, reason: FinishReason, error: str | None = None) -> TokenDelta:
         """Ends it without a token: stopped by the caller, or failed."""
-        text, _ = self._flush()
-        return self._delta((), text, reason, None, error)
-
-    def _show(self, text: str) -> tuple[str, bool]:
-        visible, stop = self._stop_strings.push(text)
-        return visible, stop is not None
-
-    def _flush(self) -> tuple[str, bool]:
-        """What was held back; it may still complete a stop string."""
-        if self._detokenizer is None:
-            return "", False
-        text, stopped = self._show(self._detokenizer.finish())
-        return (text, True) if stopped else (text + self._stop_strings.finish(), False)
+        return self._delta((), self._stop_strings.finish(), reason, None, error)
 
     def _delta(
         self,

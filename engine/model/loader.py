@@ -9,12 +9,13 @@ import torch
 import xxhash
 from torch import Tensor
 
-from ...kernels import Backend, choose_backend
+from ...kernels import Backend
 from ..compiled_kernels import keep_compiled_kernels
 from ..config import EngineConfig
 from ..errors import InvalidParameter
 from ..progress import LoadProgress, OnProgress, ignore_progress
 from ..shared_runs import SharingRule
+from . import compute
 from .catalog import ModelSource, resolve
 from .config import ModelConfig
 from .decoder import Decoder
@@ -32,8 +33,6 @@ from .prepared import PreparedFile, PreparedTensor
 from .safetensors import SafetensorsSource, weight_files
 from .tiled_decoder import MIN_TILED_ROWS, TiledDecoder, fits_tiled
 from .weights import DecoderWeights, TensorSource, check_tensors, fuse, fused_tensors
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 # Rotary tables begin with so many positions (8 MiB with heads of 64 features).
 FIRST_POSITIONS = 32768
@@ -74,12 +73,8 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
     device, kernels or weights that this machine or model doesn't allow.
     """
     keep_compiled_kernels()
-    device = choose_device(config.device)
-    dtype = choose_dtype(config.dtype, device)
-    try:
-        backend = choose_backend(config.kernels, device)
-    except ValueError as error:
-        raise InvalidParameter(str(error)) from error
+    chosen = compute.choose_compute(config)
+    device, dtype, backend = chosen.device, chosen.dtype, chosen.backend
     source = resolve(config.model, on_progress)
     model = OpenedModel.open(source)
     weights = choose_weights(config, model, backend.name)
@@ -183,7 +178,7 @@ def choose_weights(config: EngineConfig, model: OpenedModel, backend_name: str) 
 
 def _packed_wants_dense(asked: str, dtype: torch.dtype) -> bool:
     """Whether steps of many rows go through dense weights: never where each token's logits are promised to be exact."""
-    return asked == "auto" and dtype == torch.bfloat16 and _cpu_multiplies_bfloat16()
+    return asked == "auto" and dtype == torch.bfloat16 and compute.cpu_multiplies_bfloat16()
 
 
 def _choose_paths(
@@ -206,32 +201,6 @@ def _choose_paths(
             "choose weights='auto' or 'dense'"
         )
     return paths
-
-
-def choose_device(name: str) -> torch.device:
-    """Raises InvalidParameter where the device isn't there."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InvalidParameter(
-            f"device {name!r} isn't there: torch sees {torch.cuda.device_count()} CUDA devices; choose auto or cpu, or "
-            "a CUDA device that `paged-chat doctor` shows"
-        )
-    return device
-
-
-def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """ "auto" is bfloat16 on GPUs, and on processors that multiply it in hardware; float32 elsewhere."""
-    if name != "auto":
-        return DTYPES[name]
-    return torch.bfloat16 if device.type == "cuda" or _cpu_multiplies_bfloat16() else torch.float32
-
-
-def _cpu_multiplies_bfloat16() -> bool:
-    # Torch's names for this are private: one that is gone counts as a processor without it, which is only slower.
-    checks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    return any(check() for check in checks if check is not None)
 
 
 def _dense_tensors(

@@ -14,13 +14,12 @@ class Detokenizer:
             the final text == tokenizer.decode(all ids) without a character that is still incomplete at the very end
 
     Nothing but the bytes of an unfinished character is ever held back (3 at most), so a push costs O(1) a token, and
-    U+FFFD appears only for bytes that no later token can turn into a character. Special tokens leave no trace, not even
-    inside a character.
+    nothing is left to say at the end: a character that the end of the reply cuts off is dropped. U+FFFD appears only
+    for bytes that no later token can turn into a character. Special tokens leave no trace, not even inside a character.
     """
 
-    def __init__(self, tokenizer: Tokenizer, skip_special: bool = True) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._token_bytes = tokenizer.token_bytes
-        self._skip_special = skip_special
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._at_start = True
 
@@ -35,20 +34,11 @@ class Detokenizer:
         """Take the next ids; return the text that is now certain."""
         added = bytearray()
         for token_id in token_ids:
-            spelled = self._token_bytes.of(token_id, self._at_start, self._skip_special)
+            spelled = self._token_bytes.of(token_id, self._at_start)
             if spelled is not None:
                 added += spelled
                 self._at_start = False
         return self._decoder.decode(bytes(added))
-
-    def finish(self) -> str:
-        """The reply ended: return what is still to come.
-
-        That is nothing: certain text went out with its token, and a character cut off by the end of the reply is
-        dropped rather than shown as U+FFFD.
-        """
-        self._decoder.reset()
-        return ""
 
 
 def whole_characters(tokenizer: Tokenizer, token_ids: Sequence[int]) -> list[int]:

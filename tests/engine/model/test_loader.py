@@ -6,8 +6,9 @@ import torch
 import tiny_models
 from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.errors import InvalidParameter, ModelNotFound, OutOfMemory
-from paged_chat.engine.model import loader, memory
-from paged_chat.engine.model.loader import choose_dtype, load_model
+from paged_chat.engine.model import compute, memory
+from paged_chat.engine.model.compute import choose_dtype
+from paged_chat.engine.model.loader import load_model
 
 
 def load(model, **fields):
@@ -33,9 +34,9 @@ def test_a_shorter_window_can_be_asked_for_and_a_longer_one_not(tiny_model):
 
 def test_auto_is_bfloat16_only_where_the_processor_multiplies_it(monkeypatch):
     cpu = torch.device("cpu")
-    monkeypatch.setattr(loader, "_cpu_multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(compute, "cpu_multiplies_bfloat16", lambda: True)
     assert choose_dtype("auto", cpu) == torch.bfloat16
-    monkeypatch.setattr(loader, "_cpu_multiplies_bfloat16", lambda: False)
+    monkeypatch.setattr(compute, "cpu_multiplies_bfloat16", lambda: False)
     assert choose_dtype("auto", cpu) == torch.float32
     assert choose_dtype("auto", torch.device("cuda")) == torch.bfloat16
     assert choose_dtype("float16", cpu) == torch.float16
@@ -44,7 +45,7 @@ def test_auto_is_bfloat16_only_where_the_processor_multiplies_it(monkeypatch):
 def test_a_torch_without_its_private_names_is_a_processor_without_bfloat16(monkeypatch):
     for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
         monkeypatch.delattr(torch.cpu, name, raising=False)
-    assert loader._cpu_multiplies_bfloat16() is False
+    assert compute.cpu_multiplies_bfloat16() is False
 
 
 def test_devices_and_kernels_that_are_not_there_are_refused(tiny_model):

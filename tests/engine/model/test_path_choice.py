@@ -10,7 +10,7 @@ import tiny_gguf
 from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.errors import InvalidParameter
 from paged_chat.engine.home import cache_folder
-from paged_chat.engine.model import loader, path_check, path_choice
+from paged_chat.engine.model import compute, loader, path_check, path_choice
 from paged_chat.engine.model.decoder import Decoder
 from paged_chat.engine.model.loader import load_model
 from paged_chat.engine.model.packed_decoder import MAX_PACKED_ROWS, PackedDecoder
@@ -35,7 +35,7 @@ def model(tmp_path):
 @pytest.fixture
 def with_bfloat16(monkeypatch):
     """As on a processor that multiplies bfloat16: many rows don't stay with the packed step."""
-    monkeypatch.setattr(loader, "_cpu_multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(compute, "cpu_multiplies_bfloat16", lambda: True)
 
 
 @pytest.fixture
