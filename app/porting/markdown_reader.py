@@ -13,7 +13,7 @@ from ..errors import ImportRefused
 from ..imported_chat import ImportedChat
 from .chat_record import VERSION, chat_from
 from .fields import Fields, shown
-from .json_source import JsonSource
+from .json_source import CHUNK_BYTES, JsonSource
 from .markdown import MARK, digest_of
 
 MAX_BYTES = 1 << 27
@@ -45,12 +45,20 @@ class Document:
     lines: dict[int, int] = field(default_factory=dict)  # where each message stands
 
 
+def _pieces(stream: BinaryIO, max_bytes: int) -> Iterator[bytes]:
+    """Not read at once, for which the memory of the largest file would be taken; ends behind the limit."""
+    num_bytes = 0
+    while num_bytes <= max_bytes and (piece := stream.read(CHUNK_BYTES)):
+        num_bytes += len(piece)
+        yield piece
+
+
 class MarkdownReader:
     """Reads the chats of one Markdown file; every fault is an ImportRefused with the file's name and a line."""
 
     def __init__(self, stream: BinaryIO, name: str, max_bytes: int = MAX_BYTES) -> None:
         self._name = name
-        content = stream.read(max_bytes + 1)
+        content = b"".join(_pieces(stream, max_bytes))
         if len(content) > max_bytes:
             raise ImportRefused(f"{name}: larger than {max_bytes:,} bytes, the limit for Markdown; export to JSON")
         try:

@@ -15,7 +15,8 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_ENTRIES = 2**16  # metadata entries, and tensors
 MAX_NAME_BYTES = 2**16
-MAX_ARRAY_ITEMS = 2**25
+MAX_ARRAY_ITEMS = 2**22  # the largest vocabularies have 2**18 tokens, and twice as many merges
+MAX_HEADER_BYTES = 2**26  # of the names and texts that are read, a chat template's among them
 MAX_DIMENSIONS = 4
 MAX_ELEMENTS = 2**40  # of one tensor
 DEFAULT_ALIGNMENT = 32
@@ -115,6 +116,7 @@ class GgufFile:
         except ValueError as error:  # an empty file can't be mapped
             raise self._fault("it is empty") from error
         self._at = 0
+        self._text_bytes = 0
         num_tensors, num_entries = self._preamble()
         for _ in range(num_entries):
             self._read_entry()
@@ -160,7 +162,7 @@ class GgufFile:
             raise self._fault(f"its metadata holds {name[:120]!r} twice")
         value_type = self._number(_UINT32)
         if value_type == _STRING:
-            self.metadata[name] = self._string(len(self.bytes))
+            self.metadata[name] = self._string(MAX_HEADER_BYTES)
         elif value_type == _ARRAY:
             self.metadata[name] = self._skip_array(name)
         elif value_type in _SCALARS:
@@ -226,11 +228,24 @@ class GgufFile:
                     f"the tensor {info.name[:120]!r} ends at byte {tensor.start + tensor.num_bytes(self.path):,}, "
                     f"the file at {len(self.bytes):,}: it was cut short; fetch it again"
                 )
+        self._check_apart()
+
+    def _check_apart(self) -> None:
+        """Tensors that share bytes would let a small file claim to be a large model."""
+        end, before = 0, ""
+        for tensor in sorted(self.tensors.values(), key=lambda tensor: tensor.start):
+            if tensor.start < end:
+                raise self._fault(f"the tensors {before[:120]!r} and {tensor.name[:120]!r} overlap")
+            if tensor.type_id in TENSOR_TYPES:
+                end, before = tensor.start + tensor.num_bytes(self.path), tensor.name
 
     def _string(self, most: int) -> str:
         length = self._number(_UINT64)
         if length > most:
             raise self._fault(f"a name of {length:,} bytes at byte {self._at:,}")
+        self._text_bytes += length
+        if self._text_bytes > MAX_HEADER_BYTES:
+            raise self._fault(f"the names and texts of its header have more than {MAX_HEADER_BYTES:,} bytes")
         start = self._at
         self._advance(length)
         return self.bytes[start : self._at].decode("utf-8", "replace")

@@ -8,6 +8,7 @@ from tokenizers import AddedToken, normalizers
 
 from ..errors import ModelFileInvalid
 from .control_tokens import Shield
+from .tokenizer_check import called
 
 
 class ShieldedTokenizer:
@@ -42,7 +43,7 @@ class ShieldedTokenizer:
         return self._ids(self.shield.splice_mark + text)[1:]
 
     def _ids(self, text: str) -> list[int]:
-        token_ids: list[int] = self._copy.encode(text, add_special_tokens=False).ids
+        token_ids: list[int] = called(self._copy.encode, text, add_special_tokens=False).ids
         return token_ids
 
     def _forged(self) -> str | None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import tokenizers
 
+from .tokenizer_check import called
+
 
 class TokenBytes:
     """What one token adds to a text, as UTF-8 bytes; looked up when first needed, then kept.
@@ -123,7 +125,7 @@ class _Other:
         return self._decode([self._before, token_id]).removeprefix(self._decode([self._before])).encode()
 
     def _decode(self, token_ids: list[int]) -> str:
-        return self._tokenizer.decode(token_ids, skip_special_tokens=False)
+        return called(self._tokenizer.decode, token_ids, skip_special_tokens=False)
 
 
 def _decoder_parts(tokenizer: tokenizers.Tokenizer) -> list[dict[str, Any]]:

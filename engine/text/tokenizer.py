@@ -11,6 +11,7 @@ from ..errors import ModelFileInvalid
 from .control_tokens import CONTROL_SHAPE, ControlTokens, Shield
 from .shielded_tokenizer import ShieldedTokenizer
 from .token_bytes import TokenBytes
+from .tokenizer_check import called, check_first_characters, check_tokenizer
 from .tokenizer_files import TokenizerFiles
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -30,6 +31,7 @@ class Tokenizer:
     def __init__(self, files: TokenizerFiles) -> None:
         """Raises ModelFileInvalid where tokenizer.json isn't one."""
         self._tokenizer = _build(files)
+        check_tokenizer(self._tokenizer, files.path)
         self.bos_token = files.bos_token
         self.eos_token = files.eos_token
         self.chat_template = files.chat_template  # Jinja source; None where the model comes without
@@ -37,6 +39,7 @@ class Tokenizer:
         _recognise(self._tokenizer, named)
         self.token_bytes = TokenBytes(self._tokenizer)
         self.control_tokens = _control_tokens(self._tokenizer, named)
+        check_first_characters(self.control_tokens.first_characters)
         self._adds_bos = self._begins_with_bos() if files.adds_bos is None else files.adds_bos
         self._shielded: ShieldedTokenizer | None = None
 
@@ -149,7 +152,8 @@ def _control_tokens(tokenizer: tokenizers.Tokenizer, named: set[str]) -> Control
 
 
 def _ids(tokenizer: tokenizers.Tokenizer, text: str, add_special_tokens: bool = False) -> list[int]:
-    token_ids: list[int] = tokenizer.encode(_without_lone_surrogates(text), add_special_tokens=add_special_tokens).ids
+    plain = _without_lone_surrogates(text)
+    token_ids: list[int] = called(tokenizer.encode, plain, add_special_tokens=add_special_tokens).ids
     return token_ids
 
 
