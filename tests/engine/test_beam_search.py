@@ -139,7 +139,7 @@ def test_as_wide_as_all_there_is_a_search_finds_the_likeliest_reply_of_all():
         ({"temperature": 0.7}, "beam_width 3 looks for the likeliest replies and draws nothing: set temperature to 0"),
         ({"n": 4}, "n is 4, but a search with beam_width 3 finds no more than 3 replies"),
         ({"early_stopping": "always"}, 'early_stopping must be True, False or "never"'),
-        ({"length_penalty": math.nan}, "length_penalty must be at least -10.0 and at most 10.0"),
+        ({"length_penalty": math.nan}, "length_penalty must be at least -10 and at most 10, not nan"),
         ({"beam_width": 65}, "beam_width must be a whole number from 1 to 64"),
     ],
 )
