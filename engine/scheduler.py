@@ -175,7 +175,7 @@ class Scheduler:
     def _admit_waiting(self, step: ScheduledStep) -> None:
         if step.has_preempted or any(sequence.is_suspect for sequence in self.waiting):
             return  # what was given up, or is waited for, would be taken right away
-        for sequence in [sequence for sequence in self.waiting if not (sequence.is_idle or sequence.is_suspect)]:
+        for sequence in [sequence for sequence in self.waiting if not sequence.is_idle]:
             if step.budget <= 0:
                 return
             if sequence.num_steps_deferred < MAX_STEPS_DEFERRED and self.manager.computed_by_other(sequence):

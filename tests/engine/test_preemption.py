@@ -210,3 +210,28 @@ def test_an_idle_one_waits_until_it_has_something_to_compute():
     assert list(running.scheduler.waiting) == [idle]
     idle.is_idle = False
     assert running.scheduler.schedule().num_tokens == {idle: 16}  # its block was taken
+
+
+# Suspects: sequences that were in a step which failed
+
+
+def test_suspects_that_run_are_computed_one_at_a_time_before_all_others():
+    running = Running(num_blocks=9)
+    decoding, first, second = (running.decoding() for _ in range(3))
+    late = running.waiting(5)
+    first.is_suspect = second.is_suspect = True
+    assert running.scheduler.schedule().num_tokens == {first: 1}
+    first.is_suspect = False
+    assert running.scheduler.schedule().num_tokens == {second: 1}
+    second.is_suspect = False
+    assert running.scheduler.schedule().num_tokens == {decoding: 1, first: 1, second: 1, late: 5}
+
+
+def test_suspects_that_wait_come_back_one_at_a_time():
+    running = Running(num_blocks=9, max_num_batched_tokens=8)
+    newcomer, first, second = running.waiting(3), running.waiting(5), running.waiting(9)
+    first.is_suspect = second.is_suspect = True
+    assert running.scheduler.schedule().num_tokens == {first: 5}
+    first.is_suspect, first.num_computed_tokens = False, 5
+    assert running.scheduler.schedule().num_tokens == {second: 8}  # as much of it as the budget holds
+    assert list(running.scheduler.waiting) == [newcomer]

@@ -128,6 +128,16 @@ def test_a_prompt_is_served_while_decodes_could_take_the_whole_budget(runner):
     assert len(listener.reply(late).token_ids) == 1
 
 
+def test_an_eighth_of_the_budget_is_kept_for_prompts(runner):
+    core = make_core(runner, max_num_batched_tokens=24)
+    listener = Listener(core)
+    core.submit([7], greedy(3, n=24))
+    listener.step()
+    core.submit(prompt(9, first=9), greedy(1))
+    listener.step()
+    assert runner.steps == [[1], [*[1] * 21, 3]]
+
+
 def test_a_long_prompt_is_served_while_short_ones_keep_coming(runner):
     core = make_core(runner, max_num_batched_tokens=8)
     listener = Listener(core)

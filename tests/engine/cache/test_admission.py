@@ -3,6 +3,7 @@
 import pytest
 
 from cache_driver import CacheDriver, table
+from paged_chat.engine.cache.block_manager import BlockManager
 
 PROMPT = list(range(1000, 1200))
 
@@ -147,3 +148,34 @@ def test_after_a_failed_step_only_blocks_that_were_whole_before_are_found(cache)
     cache.execute_badly()
     assert cache.counts() == {"empty": 10, "cached": 1, "referenced": 0}
     assert cache.probe(PROMPT[:20]).num_cached_tokens == 16
+
+
+def test_a_manager_caches_keeps_nothing_free_and_remembers_four_pools_of_evictions_unless_told_otherwise():
+    manager = BlockManager(3, 16)
+    assert manager.pool.evicted.capacity == 4 * 3
+    driver = CacheDriver(num_blocks=3)
+    driver.manager = manager
+    assert driver.admit(driver.sequence(PROMPT[:32]), alone=False)  # both blocks
+    driver.grow(driver.running[0])
+    driver.execute()
+    assert driver.probe(PROMPT[:32]).num_cached_tokens == 31
+    assert not driver.admit(driver.sequence([5]), alone=False)
+
+
+def test_blocks_that_guesses_took_go_back_from_the_last_to_the_first(cache):
+    sequence = cache.start(PROMPT[:16])
+    sequence.token_ids.append(1)
+    cache.grow(sequence)
+    assert cache.draft(sequence, [7] * 40, num_right=0)
+    assert table(sequence) == [1, 2, 3, 4]
+    cache.execute()
+    assert table(sequence) == [1, 2]
+    late = cache.start(range(16 * 9))
+    assert table(late)[-2:] == [4, 3]
+
+
+def test_one_whose_blocks_were_freed_is_as_it_came(cache):
+    sequence = cache.start(PROMPT[:40])
+    assert (table(sequence), sequence.num_published_blocks) == ([1, 2, 3], 2)
+    cache.preempt(sequence)
+    assert (table(sequence), sequence.num_published_blocks, sequence.num_computed_tokens) == ([], 0, 0)

@@ -84,6 +84,8 @@ def test_a_cached_block_keeps_its_tokens_when_nobody_holds_it(core):
     listener.run()
     assert core.block(1).ref_count == 0
     assert core.block(1).token_ids == tuple(PROMPT[:4])
+    second = core.block(2)
+    assert (second.first_position, second.parent_id, second.root, second.holders) == (4, 1, core.root(""), ())
     assert core.snapshot().token_counts[:5] == (0, 4, 4, 1, 0)
 
 

@@ -66,6 +66,21 @@ def test_a_list_and_a_tuple_of_the_same_tokens_have_the_same_hash():
     assert hasher.block(b"", [1, 2, 3]) == hasher.block(b"", (1, 2, 3))
 
 
+@pytest.mark.parametrize("bits", [8, 64, 128])
+def test_a_hash_has_as_many_bits_as_asked_for(bits):
+    whole, cut = BlockHasher(), BlockHasher(bits)
+    root = whole.root(("weights",)).block_hash
+    assert cut.root(("weights",)).block_hash == root[: bits // 8]
+    assert cut.block(root, [1, 2]) == whole.block(root, [1, 2])[: bits // 8]
+    assert len(whole.block(root, [1, 2])) == 16
+
+
+@pytest.mark.parametrize("bits", [0, 12, 136])
+def test_a_hash_is_cut_to_whole_bytes_that_it_has(bits):
+    with pytest.raises(AssertionError, match="whole bytes"):
+        BlockHasher(bits)
+
+
 def test_a_hash_cut_to_8_bits_is_one_byte_and_collides():
     hasher = BlockHasher(bits=8)
     root = hasher.root(("weights",))

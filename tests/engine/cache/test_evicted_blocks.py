@@ -1,6 +1,7 @@
 """The memory of evictions: what it knows, and what it says once it has forgotten."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import hypothesis.strategies as st
 from hypothesis import given
@@ -53,6 +54,24 @@ def test_a_tail_of_any_length_is_found_by_as_many_tokens_as_it_held() -> None:
         assert num_tokens(memory, [5, 6, 7, 8]) == length
         assert num_tokens(memory, [5, 6, 7][:length]) == length
         assert num_tokens(memory, [5, 6, 7][: length - 1]) == 0
+
+
+def test_at_most_a_blocks_tokens_are_hashed_behind_the_whole_blocks() -> None:
+    class CountingHasher(BlockHasher):
+        num_hashes = 0
+
+        def block(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
+            self.num_hashes += 1
+            return super().block(parent_hash, token_ids)
+
+    hasher = CountingHasher()
+    memory = EvictedBlocks(hasher, capacity=8)
+    assert memory.num_tokens(ROOT.block_hash, range(100), BLOCK_SIZE) == 0
+    assert hasher.num_hashes == 1  # where nothing was evicted, the first block's alone
+    memory.add(full_block([0, 1, 2, 3]))
+    hasher.num_hashes = 0
+    assert memory.num_tokens(ROOT.block_hash, range(100), BLOCK_SIZE) == 4
+    assert hasher.num_hashes == 2 + 3  # two blocks, and each length that a partial second one could have
 
 
 def test_a_block_that_is_published_again_is_not_evicted_any_more() -> None:

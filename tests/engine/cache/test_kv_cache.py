@@ -49,10 +49,10 @@ def test_a_layers_blocks_follow_one_another_each_with_its_keys_before_its_values
 def test_copies_are_of_whole_blocks_in_every_layer_and_read_all_sources_first():
     cache = make()
     cache.pool.copy_(torch.arange(5.0)[None, :, None, None].expand(cache.pool.shape))
-    cache.copy_blocks(((1, 2), (2, 3)))
+    cache.copy_blocks(((1, 2), (2, 3), (0, 1)))
     for layer in range(2):
         for caches in (cache.key_caches, cache.value_caches):
-            assert caches[layer].flatten(1).unique(dim=1).squeeze(1).tolist() == [0, 1, 1, 2, 4]
+            assert caches[layer].flatten(1).unique(dim=1).squeeze(1).tolist() == [0, 0, 1, 2, 4]
 
 
 def test_a_pool_that_memory_cant_hold_is_refused_with_its_size():
