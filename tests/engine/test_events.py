@@ -167,6 +167,16 @@ def test_what_happens_to_several_requests_in_one_step_is_told_of_each():
     ]
 
 
+def test_what_an_abort_frees_is_told_of_the_one_that_ends(core):
+    listener = Listener(core)
+    first, second = core.submit(PROMPT[:5], greedy(9)), core.submit([49, *PROMPT[:5]], greedy(9))
+    listener.step()
+    since = core.events.next_number
+    core.abort(first)
+    assert whose(core, since) == [f"{first} published 1", f"{first} freed 1"]
+    core.abort(second)
+
+
 def test_a_block_is_told_with_its_holders(core):
     listener = Listener(core)
     core.submit(PROMPT[:20], greedy(2, n=2))

@@ -4,10 +4,12 @@ import itertools
 
 import pytest
 
+from foretelling import ForetellingDrafter
 from paged_chat.engine.cache.block_manager import BlockManager
 from paged_chat.engine.request import SamplingParams
 from paged_chat.engine.scheduler import Scheduler
 from paged_chat.engine.sequence import Sequence, SequenceStatus
+from paged_chat.engine.speculation.drafter import Drafter
 from slot_runner import Listener, greedy, make_core, preempt, reply_to
 
 
@@ -19,10 +21,17 @@ def prompt(length: int, first: int = 0) -> list[int]:
 class Running:
     """A scheduler in the middle of its work."""
 
-    def __init__(self, num_blocks: int, *, max_num_seqs: int = 8, max_num_batched_tokens: int = 64) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        *,
+        max_num_seqs: int = 8,
+        max_num_batched_tokens: int = 64,
+        drafter: Drafter | None = None,
+    ) -> None:
         self.manager = BlockManager(num_blocks, 16)
         self.scheduler = Scheduler(
-            self.manager, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, drafter=None
+            self.manager, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, drafter=drafter
         )
         self._arrivals = itertools.count(1)
 
@@ -125,15 +134,26 @@ def test_what_is_taken_from_one_that_had_its_turn_takes_it_out_of_the_step():
     assert list(running.scheduler.waiting) == [second]
 
 
-def test_what_was_given_up_isnt_handed_to_newcomers_in_the_same_step():
-    running = Running(num_blocks=5)
+def test_what_was_given_up_isnt_handed_to_newcomers_or_guesses_in_the_same_step():
+    drafter = ForetellingDrafter(length=2)
+    running = Running(num_blocks=5, drafter=drafter)
     decoding, idle = running.decoding(), running.idle(48)
     late = running.waiting(5)
     assert running.scheduler.schedule().num_tokens == {decoding: 1}
+    assert drafter.rooms == []
     assert list(running.scheduler.waiting) == [idle, late]
     decoding.num_computed_tokens += 1
     decoding.token_ids.append(1)
     assert running.scheduler.schedule().num_tokens == {decoding: 1, late: 5}
+
+
+def test_one_that_is_finished_leaves_its_last_block_findable_unless_told_otherwise():
+    running = Running(num_blocks=5)
+    kept, dropped = running.decoding(10), running.decoding(10)
+    running.scheduler.finish(kept)
+    running.scheduler.finish(dropped, keep_tail=False)
+    assert [running.manager.probe(each.token_ids, each.root).num_cached_tokens for each in (kept, dropped)] == [10, 0]
+    assert running.scheduler.running == []
 
 
 def test_the_oldest_always_gets_on_however_small_the_pool():

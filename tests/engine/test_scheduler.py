@@ -138,6 +138,18 @@ def test_an_eighth_of_the_budget_is_kept_for_prompts(runner):
     assert runner.steps == [[1], [*[1] * 21, 3]]
 
 
+def test_a_budget_of_one_token_is_a_replys_before_it_is_a_prompts(runner):
+    core = make_core(runner, max_num_batched_tokens=1)
+    listener = Listener(core)
+    first = core.submit([7], greedy(3))
+    listener.step()
+    second = core.submit(prompt(4, first=9), greedy(1))
+    run_steps(listener, 2)
+    assert listener.reply(first).finish_reason == "length"
+    run_steps(listener, 4)
+    assert listener.reply(second).finish_reason == "length"
+
+
 def test_a_long_prompt_is_served_while_short_ones_keep_coming(runner):
     core = make_core(runner, max_num_batched_tokens=8)
     listener = Listener(core)

@@ -4,6 +4,7 @@ import pytest
 
 from cache_driver import CacheDriver, table
 from paged_chat.engine.cache.block_manager import BlockManager
+from paged_chat.engine.cache.prefix_probe import PrefixProbe
 
 PROMPT = list(range(1000, 1200))
 
@@ -179,3 +180,14 @@ def test_one_whose_blocks_were_freed_is_as_it_came(cache):
     assert (table(sequence), sequence.num_published_blocks) == ([1, 2, 3], 2)
     cache.preempt(sequence)
     assert (table(sequence), sequence.num_published_blocks, sequence.num_computed_tokens) == ([], 0, 0)
+
+
+def test_who_asked_whether_to_wait_publishes_what_it_writes_later_as_anybody_does(cache):
+    """Only full blocks have hashes: one that isn't full yet gets its hash when it is."""
+    cache.admit(cache.sequence(range(40)))
+    sequence = cache.sequence(PROMPT[:20])
+    assert not cache.manager.computed_by_other(sequence)
+    assert cache.admit(sequence)
+    cache.compute(sequence)
+    cache.decode(sequence, PROMPT[20:32])
+    assert cache.probe([*PROMPT[:32], 1]) == PrefixProbe(32, 2, 32, None)

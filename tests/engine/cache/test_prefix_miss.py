@@ -3,6 +3,7 @@
 import pytest
 
 from cache_driver import CacheDriver
+from paged_chat.engine.cache import block_manager
 from paged_chat.engine.cache.prefix_probe import CachedCandidate, MissKind, PrefixMiss, PrefixProbe
 
 PROMPT = list(range(100, 200))
@@ -121,6 +122,14 @@ def test_who_may_know_what_others_sent_learns_how_much_of_it_is_cached(cache: Ca
     probe = cache.manager.probe(PROMPT[:40], cache.root("bob"), across_roots=True)
     assert (probe.num_cached_tokens, miss_of(probe).num_tokens_elsewhere) == (0, 39)
     assert miss_of(cache.manager.probe([1, 2, 3], cache.root("bob"), across_roots=True)).num_tokens_elsewhere == 0
+
+
+def test_of_many_others_the_newest_are_looked_at(cache: CacheDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_manager, "MAX_ROOTS_SEARCHED", 2)
+    for salt, length in (("ann", 40), ("eve", 30), ("joe", 20)):
+        cache.ask(PROMPT[:length], salt=salt)
+    probe = cache.manager.probe(PROMPT[:40], cache.root("bob"), across_roots=True)
+    assert (miss_of(probe).num_tokens_elsewhere, miss_of(probe).num_other_roots) == (30, 3)
 
 
 def test_who_finds_all_of_it_or_is_alone_has_nothing_to_learn_from_others(cache: CacheDriver) -> None:
