@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,16 +18,20 @@ class Accounts:
     """Names and their passwords; with none of them the page belongs to whoever reaches it."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
-        self._passwords = dict(passwords)
+        self._digests = {name: _digest(password) for name, password in passwords.items()}
 
     def __len__(self) -> int:
-        return len(self._passwords)
+        return len(self._digests)
 
     def check(self, name: str, password: str) -> bool:
-        """Takes the same time however much of a password is right."""
-        known = self._passwords.get(name)
-        is_equal = hmac.compare_digest((known or "").encode(), password.encode())
+        """Takes the same time however much of a password is right, how long it is, and whether there is such a name."""
+        known = self._digests.get(name)
+        is_equal = hmac.compare_digest(known or _digest(""), _digest(password))
         return known is not None and is_equal
+
+
+def _digest(password: str) -> bytes:
+    return hashlib.sha256(password.encode(errors="surrogatepass")).digest()
 
 
 def read_accounts(pairs: Iterable[str], file: Path | None) -> Accounts:

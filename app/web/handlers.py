@@ -67,17 +67,17 @@ class SamplingForm:
             sampling,
             temperature=self.temperature,
             top_p=self.top_p,
-            top_k=int(self.top_k),
+            top_k=_whole(self.top_k),
             min_p=self.min_p,
             repetition_penalty=self.repetition_penalty,
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
-            max_tokens=None if self.max_tokens is None else int(self.max_tokens),
-            n=int(self.num_replies),
-            seed=None if self.seed is None else int(self.seed),
-            stop=tuple(line for line in self.stop.split("\n") if line),
-            logprobs=int(self.num_alternatives) or None,
-            beam_width=int(self.beam_width),
+            max_tokens=_whole(self.max_tokens),
+            n=_whole(self.num_replies),
+            seed=_whole(self.seed),
+            stop=tuple(line for line in str(self.stop).split("\n") if line),
+            logprobs=None if self.num_alternatives == 0 else _whole(self.num_alternatives),
+            beam_width=_whole(self.beam_width),
             length_penalty=self.length_penalty,
             early_stopping="never" if self.early_stopping == "never" else self.early_stopping == "true",
         )
@@ -85,6 +85,11 @@ class SamplingForm:
     @property
     def values(self) -> list[Any]:
         return [getattr(self, name) for name in self.__slots__]
+
+
+def _whole(value: Any) -> Any:
+    """A slider's number as a whole one; what isn't one stays as it is, for SamplingParams to refuse by its name."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class SettingsHandlers:

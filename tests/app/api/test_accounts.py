@@ -15,6 +15,7 @@ def test_names_and_passwords_from_the_command_line_and_a_file(tmp_path):
     assert not accounts.check("ann", "one")
     assert not accounts.check("ann", "")
     assert not accounts.check("nobody", "")
+    assert not accounts.check("ann", "\ud800")
 
 
 @pytest.mark.parametrize(
