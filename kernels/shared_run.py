@@ -20,6 +20,18 @@ class SharedRun:
         return self.end_block - self.first_block
 
 
+def whole_units(runs: tuple[SharedRun, ...], unit_blocks: int) -> tuple[SharedRun, ...]:
+    """The runs, of which each begins and ends at a multiple of so many blocks.
+
+    What is cut off a run's end is left to the runs that continue it, or to the rows.
+    """
+    cut = (
+        SharedRun(run.first_block // unit_blocks * unit_blocks, run.end_block // unit_blocks * unit_blocks, run.rows)
+        for run in runs
+    )
+    return tuple(run for run in cut if run.num_blocks > 0)
+
+
 def own_first_blocks(runs: tuple[SharedRun, ...], num_rows: int) -> list[int]:
     """For each row the place in its block table where what it shares ends."""
     firsts = [0] * num_rows

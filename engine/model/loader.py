@@ -31,7 +31,7 @@ from .packed_weights import fits_packed, from_tensors, pack_weights, packed_tens
 from .path_choice import ModelPaths, choose_crossover, choose_paths, choose_sharing
 from .prepared import PreparedFile, PreparedTensor
 from .safetensors import SafetensorsSource, weight_files
-from .tiled_decoder import MIN_TILED_ROWS, TiledDecoder, fits_tiled
+from .tiled_decoder import MIN_TILED_ROWS, SHARED_TERMS, TiledDecoder, fits_tiled
 from .weights import DecoderWeights, TensorSource, check_tensors, fuse, fused_tensors
 
 # Rotary tables begin with so many positions (8 MiB with heads of 64 features).
@@ -94,13 +94,14 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
         arrays = PackedArrays(model.config, packed_weights, num_positions)
         if paths.uses_tiles:
             tiled = TiledDecoder(model.config, arrays, dtype)
-            packed = PackedDecoder(model.config, arrays, dtype, tiled, MIN_TILED_ROWS)
-            sharing = choose_sharing(model.config, packed_weights, dtype, paths.backend, on_progress)
+            packed = PackedDecoder(model.config, arrays, dtype, tiled, MIN_TILED_ROWS, SHARED_TERMS)
         elif dense is not None:
             crossover = choose_crossover(model.config, packed_weights, dense, dtype, on_progress)
             packed = PackedDecoder(model.config, arrays, dtype, dense, crossover)
         else:
             packed = PackedDecoder(model.config, arrays, dtype)
+        shared_terms = SHARED_TERMS if paths.uses_tiles else 0
+        sharing = choose_sharing(model.config, packed_weights, dtype, paths.backend, shared_terms, on_progress)
     decoder = packed or dense
     assert decoder is not None
     return LoadedModel(

@@ -12,11 +12,11 @@ from torch import Tensor
 from paged_chat.kernels.cpu.amx_prefix import most_members, segment_blocks
 from paged_chat.kernels.cpu.arrays import address, stride_bytes
 from paged_chat.kernels.cpu.paged_attention import count_pieces
-from paged_chat.kernels.cpu.piece_attention import BLOCK_SIZE
+from paged_chat.kernels.cpu.piece_attention import BLOCK_SIZE, PIECE_BLOCKS
 from paged_chat.kernels.cpu.simd import LANES
 from paged_chat.kernels.cpu.team import default_threads
 from paged_chat.kernels.prefix_plan import PrefixPlan, plan_prefixes
-from paged_chat.kernels.shared_run import SharedRun
+from paged_chat.kernels.shared_run import SharedRun, whole_units
 
 from .config import ModelConfig
 from .decoder import DecoderInput
@@ -132,10 +132,12 @@ class StepRows:
         )
 
 
-def plan_for(runs: tuple[SharedRun, ...], config: ModelConfig, num_rows: int) -> PrefixPlan:
-    """Who computes what of the blocks that a step's rows share."""
-    group = config.num_heads // config.num_kv_heads
-    return plan_prefixes(runs, num_rows, BLOCK_SIZE, most_members(group), segment_blocks(runs, default_threads()))
+def plan_for(runs: tuple[SharedRun, ...], config: ModelConfig, num_rows: int, *, uses_tiles: bool) -> PrefixPlan:
+    """Who computes what of the blocks that a step's rows share: by matrix tiles, or whole pieces by vectors."""
+    most = most_members(config.num_heads // config.num_kv_heads)
+    if not uses_tiles:
+        return plan_prefixes(whole_units(runs, PIECE_BLOCKS), num_rows, BLOCK_SIZE, most, PIECE_BLOCKS)
+    return plan_prefixes(runs, num_rows, BLOCK_SIZE, most, segment_blocks(runs, default_threads()))
 
 
 def cache_addresses(key_caches: list[Tensor], value_caches: list[Tensor]) -> tuple[np.uint64, ...]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from paged_chat.kernels.cpu.arrays import KINDS
+from paged_chat.kernels.cpu.byte_tiles import AT_ONCE, has_byte_tiles
 from paged_chat.kernels.cpu.packed_step import compile_step, num_stages
 from paged_chat.kernels.cpu.paged_attention import ROWS_BY_PIECE
 from paged_chat.kernels.cpu.piece_attention import PART_HEADER, heads_at_once
@@ -20,7 +21,6 @@ from .config import ModelConfig
 from .decoder import DecoderInput
 from .packed_arrays import PackedArrays, StepRows, cache_addresses, plan_for
 from .packed_weights import HEAD_BITS
-from .tiled_decoder import SHARED_TERMS, fits_tiled
 
 LEVELS = 2  # bytes of an activation
 MAX_PACKED_ROWS = 96
@@ -47,7 +47,7 @@ class PackedDecoder:
 
     A token's logits are the same to the bit whatever is computed beside it, as long as every step is packed.
     `many_rows`, where it is given, takes steps of at least so many rows: faster, and rounded differently. So is what
-    an input says that sequences share, where matrix tiles can read it.
+    an input says that sequences share, where `shared_terms` isn't 0 and matrix tiles read it.
     """
 
     def __init__(
@@ -57,16 +57,24 @@ class PackedDecoder:
         dtype: torch.dtype,
         many_rows: ManyRows | None = None,
         min_many_rows: int = MAX_PACKED_ROWS + 1,
+        shared_terms: int = 0,
     ) -> None:
         self.config = config
         self._many_rows = many_rows
         self._min_many_rows = min_many_rows
         group = config.num_heads // config.num_kv_heads
         at_once = heads_at_once(group, config.head_dim)
-        self._shares_blocks = fits_tiled(config, dtype)
-        shared_terms = SHARED_TERMS if self._shares_blocks else 0
+        self._shares_by_tiles = shared_terms > 0
         self._step = compile_step(
-            config.head_dim, group, at_once, KINDS[dtype], weights.bits, HEAD_BITS, LEVELS, shared_terms
+            config.head_dim,
+            group,
+            at_once,
+            KINDS[dtype],
+            weights.bits,
+            HEAD_BITS,
+            LEVELS,
+            shared_terms,
+            int(has_byte_tiles()),
         )
         self._weights = weights
         others = () if many_rows is None else many_rows.path_rows
@@ -91,13 +99,13 @@ class PackedDecoder:
             return self._many_rows.forward(inputs, key_caches, value_caches)
         config, weights = self.config, self._weights
         rows = StepRows.from_input(inputs)
-        plan = plan_for(inputs.shared_runs if self._shares_blocks else (), config, num_rows)
+        plan = plan_for(inputs.shared_runs, config, num_rows, uses_tiles=self._shares_by_tiles)
         shares = weights.shares(inputs.max_context_len)
         piece_starts = weights.piece_starts(rows.context_lens, plan.own_starts, shares)
         num_pieces = int(piece_starts[:, -1].max()) if num_rows <= ROWS_BY_PIECE else 0
         width, query_width, inner = config.hidden_size, config.query_width, config.intermediate_size
-        widest = max(width, query_width, inner)
-        scratch = np.empty((num_rows, widest // GROUP), np.float32)
+        num_padded_rows = -(-num_rows // AT_ONCE) * AT_ONCE
+        widest = max(width, query_width)
         logits = np.empty((len(inputs.logits_rows), weights.padded_vocab), np.float32)
         shared_team().run(
             self._step,
@@ -115,13 +123,15 @@ class PackedDecoder:
             logits,
             *weights.parameters(inputs.max_context_len),
             *cache_addresses(key_caches, value_caches),
-            np.empty((num_rows, LEVELS, widest), np.int8),
-            scratch,
-            np.empty_like(scratch),
+            np.empty((num_padded_rows, LEVELS, widest), np.int8),
+            np.empty((num_rows, widest // GROUP), np.float32),
+            np.empty((num_rows, widest // GROUP), np.float32),
+            np.empty((num_padded_rows, LEVELS, inner), np.int8),
+            np.empty((num_rows, inner // GROUP), np.float32),
+            np.empty((num_rows, inner // GROUP), np.float32),
             np.empty((num_rows, LANES * weights.num_tiles("qkv")), np.float32),
             np.empty((num_rows, query_width), np.float32),
             np.zeros((num_rows, LANES * weights.num_tiles("output")), np.float32),
-            np.empty((num_rows, 2 * inner), np.float32),
             np.empty((num_pieces, config.num_heads, PART_HEADER + config.head_dim), np.float32),
             np.empty((len(plan.members), config.num_heads, PART_HEADER + config.head_dim), np.float32),
         )

@@ -25,7 +25,7 @@ from .decoder import Decoder, DecoderInput
 from .packed_arrays import PackedArrays
 from .packed_decoder import ManyRows, PackedDecoder
 from .packed_weights import HEAD_BITS, LINEARS, from_tensors, pack_weights
-from .tiled_decoder import MIN_TILED_ROWS, TiledDecoder
+from .tiled_decoder import MIN_TILED_ROWS, SHARED_TERMS, TiledDecoder
 from .weights import DecoderWeights, FusedTensor, fused_tensors
 
 PathName = Literal["packed step", "matrix tiles", "dense step"]
@@ -152,7 +152,8 @@ def _packed_decoder(
     packed = from_tensors(bits, pack_weights(config, bits, fused, lambda _: None))
     arrays = PackedArrays(config, packed, max(LENGTHS))
     if path == "matrix tiles":
-        return PackedDecoder(config, arrays, dtype, TiledDecoder(config, arrays, dtype), MIN_TILED_ROWS)
+        tiled = TiledDecoder(config, arrays, dtype)
+        return PackedDecoder(config, arrays, dtype, tiled, MIN_TILED_ROWS, SHARED_TERMS)
     return PackedDecoder(config, arrays, dtype)
 
 
@@ -190,12 +191,11 @@ def _run(
     for table, width, own in zip(tables, widths, np.split(block_ids, np.cumsum(widths)[:-1]), strict=True):
         table[:width] = own
     tables[2, :NUM_COMMON_BLOCKS] = tables[0, :NUM_COMMON_BLOCKS]
-    shares = len(decoder.path_rows) > 1  # packed steps alone share nothing
     started = time.perf_counter()
     logits = []
     for step in STEPS:
         batch = _batch(step, tables)
-        runs = find_shared_runs(batch.block_tables[: batch.num_decodes], _num_full(batch), ANY_RUN) if shares else ()
+        runs = find_shared_runs(batch.block_tables[: batch.num_decodes], _num_full(batch), ANY_RUN)
         inputs = DecoderInput.from_batch(batch, shared_runs=runs)
         logits.append(decoder.forward(inputs, cache.key_caches, cache.value_caches))
     return torch.cat(logits), (time.perf_counter() - started) * 1e3

@@ -21,7 +21,7 @@ from .machine_record import MachineRecord
 from .packed_decoder import MAX_PACKED_ROWS
 from .packed_weights import PackedWeights
 from .path_check import PathCheck, PathName, check_path, describe
-from .sharing_trial import USUAL_RULE, measure_sharing, rule_of
+from .sharing_trial import USUAL, measure_sharing, rule_of
 
 logger = logging.getLogger(__name__)
 
@@ -78,20 +78,27 @@ def choose_crossover(
 
 
 def choose_sharing(
-    config: ModelConfig, packed_weights: PackedWeights, dtype: torch.dtype, backend: Backend, on_progress: OnProgress
+    config: ModelConfig,
+    packed_weights: PackedWeights,
+    dtype: torch.dtype,
+    backend: Backend,
+    shared_terms: int,
+    on_progress: OnProgress,
 ) -> SharingRule | None:
-    """When blocks that rows share are read once, as measured here or before; None for never."""
+    """When blocks that rows share are read once, as measured here or before; None for never. `shared_terms`: of
+    `PackedDecoder`."""
     record = _record()
-    key = _measured_for(config, packed_weights, dtype)
+    uses_tiles = shared_terms > 0
+    key = f"{_measured_for(config, packed_weights, dtype)}, by {'tiles' if uses_tiles else 'vectors'}"
     found = record.sharing.get(key) or _found_sharing.get(record.identity + key)
     if found is None:
         on_progress(LoadProgress("warm up", 0, None))
-        found = measure_sharing(config, packed_weights, dtype, backend)
+        found = measure_sharing(config, packed_weights, dtype, backend, shared_terms)
         if found is None:
-            return USUAL_RULE
+            return rule_of(USUAL, uses_tiles=uses_tiles)
         _found_sharing[record.identity + key] = record.sharing[key] = found
         record.save()
-    return rule_of(found)
+    return rule_of(found, uses_tiles=uses_tiles)
 
 
 def _measured_for(config: ModelConfig, packed_weights: PackedWeights, dtype: torch.dtype) -> str:

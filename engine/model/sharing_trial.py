@@ -12,6 +12,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from paged_chat.kernels.cpu.piece_attention import PIECE_BLOCKS
+
 from ...kernels import Backend
 from ..batch import Batch
 from ..cache.kv_cache import KVCache
@@ -23,8 +25,8 @@ from .packed_arrays import PackedArrays
 from .packed_decoder import PackedDecoder
 from .packed_weights import PackedWeights
 
-USUAL_RULE = SharingRule(min_rows=4, min_blocks=32)
-"""Where nothing could be measured."""
+USUAL = (4, 32)
+"""Rows and blocks where nothing could be measured."""
 ROWS, BLOCKS = (2, 3, 4, 6, 8), (8, 16, 32, 64)
 """Candidates; of the one the smallest is looked for at the other's largest."""
 ROUNDS = 5
@@ -35,17 +37,18 @@ Times = tuple[list[float], list[float]]  # seconds apart, and shared
 
 
 def measure_sharing(
-    config: ModelConfig, packed_weights: PackedWeights, dtype: torch.dtype, backend: Backend
+    config: ModelConfig, packed_weights: PackedWeights, dtype: torch.dtype, backend: Backend, shared_terms: int
 ) -> tuple[int, int] | None:
     """(rows, blocks) from which on sharing was faster, (0, 0) where it never was; None where times were unsteady."""
     few = few_layers(config)
     num_positions = BLOCK_SIZE * (max(BLOCKS) + 1)
     arrays = PackedArrays(few, few_of(packed_weights, few.num_layers), num_positions)
-    decoder = PackedDecoder(few, arrays, dtype)
+    decoder = PackedDecoder(few, arrays, dtype, shared_terms=shared_terms)
     cache = small_cache(backend, few, 1 + max(BLOCKS) + max(ROWS), dtype)
     cache.pool.zero_()
     by_rows = [_times(decoder, cache, num_rows, max(BLOCKS)) for num_rows in ROWS]
-    by_blocks = [_times(decoder, cache, max(ROWS), num_blocks) for num_blocks in BLOCKS]
+    # Most rows with most blocks are measured once, so that the two numbers can't contradict each other.
+    by_blocks = [*(_times(decoder, cache, max(ROWS), num_blocks) for num_blocks in BLOCKS[:-1]), by_rows[-1]]
     if not all(is_steady(each) for pair in (*by_rows, *by_blocks) for each in pair):
         return None
     return first_faster(ROWS, by_rows), first_faster(BLOCKS, by_blocks)
@@ -61,10 +64,12 @@ def first_faster(candidates: Sequence[int], times: Sequence[Times]) -> int:
     return first
 
 
-def rule_of(measured: tuple[int, int]) -> SharingRule | None:
-    """None where sharing never pays."""
+def rule_of(measured: tuple[int, int], *, uses_tiles: bool) -> SharingRule | None:
+    """None where sharing never pays. Vectors share whole pieces."""
     num_rows, num_blocks = measured
-    return SharingRule(num_rows, num_blocks) if num_rows > 0 and num_blocks > 0 else None
+    if num_rows == 0 or num_blocks == 0:
+        return None
+    return SharingRule(num_rows, num_blocks, unit_blocks=1 if uses_tiles else PIECE_BLOCKS)
 
 
 def _times(decoder: PackedDecoder, cache: KVCache, num_rows: int, num_blocks: int) -> Times:

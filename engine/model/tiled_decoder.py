@@ -69,7 +69,7 @@ class TiledDecoder:
         terms = 3 if num_rows <= MAX_EXACT_ROWS else 1
         group = config.num_heads // config.num_kv_heads
         rows, logits_rows = StepRows.from_input(inputs), inputs.logits_rows.numpy()
-        plan = plan_for(inputs.shared_runs, config, num_decodes)
+        plan = plan_for(inputs.shared_runs, config, num_decodes, uses_tiles=True)
         shares = weights.shares(inputs.max_context_len)
         piece_starts = weights.piece_starts(rows.context_lens[:num_decodes], plan.own_starts, shares)
         num_pieces = int(piece_starts[:, -1].max()) if num_decodes <= ROWS_BY_PIECE else 0

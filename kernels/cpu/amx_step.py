@@ -170,6 +170,7 @@ def compile_step(
             row = logits_rows[item]
             norm_only(total[row], final_norm, activation, eps)
             quantise_row(levels, activation, quants[item], scales[item], sums[item])
-        packed_linear(head_bits, levels, counters, stage + 1, head, activation[:0], quants, scales, sums, logits)
+        packed_linear(head_bits, levels, 0, counters, stage + 1, head, activation[:0], quants, scales, sums, logits,
+                      np.uint64(0))  # fmt: skip
 
     return step

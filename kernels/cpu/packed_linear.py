@@ -29,12 +29,18 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from . import simd
-from .simd import FLOATS, I32, I64, INTS, LANES, compiled
+from .byte_tiles import AT_ONCE, GROUPS_AT_ONCE, TILES_AT_ONCE, multiply_bytes
+from .rows import gate_vectors
+from .simd import FLOAT32, FLOATS, I32, I64, INTS, LANES, compiled
 from .tile_rows import FOURS, GROUP, MOST_ROWS, PAIR_ORDER, SCALE_BYTES, STEP_BITS, STEPS, are_paired, tile_rows
 from .work_sharing import items
 
 LARGEST = float(np.finfo(np.float16).max)
 ROWS_AT_ONCE = 4096  # that are rounded together: what rounding needs in between stays small
+COLUMN_BYTES = tuple(2 if are_paired(levels) else 1 for levels in range(3))
+"""By the number of levels, how far from each other columns of activations lie."""
+MIN_BYTE_ROWS = 5
+"""For fewer rows than eight a product of tiles takes as long as for eight."""
 CLAIMS_PER_STAGE = 48  # enough that threads end together, few enough that claiming costs nothing
 
 
@@ -143,54 +149,6 @@ def pack(weights: GroupedWeights, bits: int) -> NDArray[np.uint8]:  # [tiles, gr
     return np.ascontiguousarray(packed)
 
 
-@compiled()
-def linear(bits, levels, counters, stage, packed, bias, quants, scales, sums, output):  # type: ignore[no-untyped-def]
-    """One layer for all rows, its tiles shared among the threads.
-
-    packed: uint8 [tiles, groups, group_bytes]; bias: float32 [out] or [0]; quants: int8 [rows, levels, in];
-    scales, sums: float32 [rows, groups]; output: float32 [rows, 16 tiles].
-    """
-    literally(bits)
-    literally(levels)
-    num_rows, num_tiles, num_groups = quants.shape[0], packed.shape[0], np.uint64(packed.shape[1])
-    tile_bytes = np.uint64(packed.strides[0])
-    level_step = np.uint64(quants.strides[1])
-    quants_step, scales_step = np.uint64(quants.strides[0]), np.uint64(scales.strides[0])
-    output_step = np.uint64(output.strides[0])
-    for tile in items(counters, stage, num_tiles, max(1, num_tiles // CLAIMS_PER_STAGE)):
-        tile_at = np.uint64(packed.ctypes.data) + np.uint64(tile) * tile_bytes
-        quants_at, scales_at = np.uint64(quants.ctypes.data), np.uint64(scales.ctypes.data)
-        sums_at = np.uint64(sums.ctypes.data)
-        output_at = np.uint64(output.ctypes.data) + np.uint64(4 * LANES * tile)
-        row = 0
-        while row < num_rows:
-            if MOST_ROWS >= 8 and num_rows - row >= 8:
-                num_here = 8
-                tile_rows(bits, 8, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
-                           sums_at, scales_step, output_at, output_step)  # fmt: skip
-            elif num_rows - row >= 4:
-                num_here = 4
-                tile_rows(bits, 4, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
-                           sums_at, scales_step, output_at, output_step)  # fmt: skip
-            elif num_rows - row >= 2:
-                num_here = 2
-                tile_rows(bits, 2, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
-                           sums_at, scales_step, output_at, output_step)  # fmt: skip
-            else:
-                num_here = 1
-                tile_rows(bits, 1, levels, tile_at, num_groups, quants_at, level_step, quants_step, scales_at,
-                           sums_at, scales_step, output_at, output_step)  # fmt: skip
-            row += num_here
-            quants_at += np.uint64(num_here) * quants_step
-            scales_at += np.uint64(num_here) * scales_step
-            sums_at += np.uint64(num_here) * scales_step
-            output_at += np.uint64(num_here) * output_step
-        if bias.shape[0]:
-            for row in range(num_rows):
-                for lane in range(LANES * tile, LANES * (tile + 1)):
-                    output[row, lane] += bias[lane]
-
-
 @intrinsic
 def _quantise_groups(  # type: ignore[no-untyped-def]
     typing_context: Any, levels, values, num_groups, quants, level_stride, scales, sums
@@ -268,3 +226,175 @@ def quantise_row(levels, values, quants, scales, sums):  # type: ignore[no-untyp
         np.uint64(scales.ctypes.data),
         np.uint64(sums.ctypes.data),
     )
+
+
+@compiled()
+def _multiply_tile(  # type: ignore[no-untyped-def]
+    bits, levels, tile, num_groups, num_rows, quants, level_step, quants_step, scales, sums, scales_step, output,
+    output_step
+):  # fmt: skip
+    """One tile of weights times so many rows, all by address."""
+    literally(bits)
+    literally(levels)
+    row = 0
+    while row < num_rows:
+        if MOST_ROWS >= 8 and num_rows - row >= 8:
+            num_here = 8
+            tile_rows(bits, 8, levels, tile, num_groups, quants, level_step, quants_step, scales, sums, scales_step,
+                      output, output_step)  # fmt: skip
+        elif num_rows - row >= 4:
+            num_here = 4
+            tile_rows(bits, 4, levels, tile, num_groups, quants, level_step, quants_step, scales, sums, scales_step,
+                      output, output_step)  # fmt: skip
+        elif num_rows - row >= 2:
+            num_here = 2
+            tile_rows(bits, 2, levels, tile, num_groups, quants, level_step, quants_step, scales, sums, scales_step,
+                      output, output_step)  # fmt: skip
+        else:
+            num_here = 1
+            tile_rows(bits, 1, levels, tile, num_groups, quants, level_step, quants_step, scales, sums, scales_step,
+                      output, output_step)  # fmt: skip
+        row += num_here
+        quants += np.uint64(num_here) * quants_step
+        scales += np.uint64(num_here) * scales_step
+        sums += np.uint64(num_here) * scales_step
+        output += np.uint64(num_here) * output_step
+
+
+@compiled()
+def _multiply_two_tiles(  # type: ignore[no-untyped-def]
+    bits, levels, byte_tiles, tile, tile_step, num_groups, num_rows, quants, level_step, quants_step, scales, sums,
+    scales_step, output, output_step, scratch
+):  # fmt: skip
+    """Two tiles of weights, side by side in the output, times so many rows, all by address."""
+    literally(bits)
+    literally(levels)
+    literally(byte_tiles)
+    done = 0
+    if byte_tiles and num_groups % np.uint64(GROUPS_AT_ONCE) == 0:
+        while num_rows - done >= MIN_BYTE_ROWS:
+            num_here = min(num_rows - done, AT_ONCE)
+            offset, scales_offset = np.uint64(done) * quants_step, np.uint64(done) * scales_step
+            multiply_bytes(byte_tiles, bits, tile, tile_step, num_groups, np.uint64(num_here), quants + offset,
+                           level_step, scales + scales_offset, sums + scales_offset, scales_step,
+                           output + np.uint64(done) * output_step, output_step, scratch)  # fmt: skip
+            done += num_here
+    if done < num_rows:
+        quants += np.uint64(done) * quants_step
+        scales += np.uint64(done) * scales_step
+        sums += np.uint64(done) * scales_step
+        output += np.uint64(done) * output_step
+        for i in range(TILES_AT_ONCE):
+            step = np.uint64(i)
+            _multiply_tile(bits, levels, tile + step * tile_step, num_groups, num_rows - done, quants, level_step,
+                           quants_step, scales, sums, scales_step, output + step * np.uint64(4 * LANES),
+                           output_step)  # fmt: skip
+
+
+@compiled()
+def linear(  # type: ignore[no-untyped-def]
+    bits,  # literal, as are the next two
+    levels,
+    byte_tiles,  # 1 where the thread's tiles have byte_tile_shapes, else 0
+    counters,
+    stage,
+    packed,  # uint8 [tiles, groups, group_bytes]
+    bias,  # float32 [out] or [0]
+    quants,  # int8 [rows, levels, in]; with byte tiles, rows up to a multiple of 8
+    scales,  # float32 [rows, groups]
+    sums,
+    output,  # float32 [rows, 16 tiles]
+    scratch,  # address of SCRATCH_BYTES of this thread, on a cache line; any with no byte tiles
+):
+    """One layer for all rows, its tiles shared among the threads."""
+    literally(bits)
+    literally(levels)
+    literally(byte_tiles)
+    num_rows, num_tiles, num_groups = output.shape[0], packed.shape[0], np.uint64(packed.shape[1])
+    packed_at, tile_step = np.uint64(packed.ctypes.data), np.uint64(packed.strides[0])
+    level_step, quants_step = np.uint64(quants.strides[1]), np.uint64(quants.strides[0])
+    scales_step, output_step = np.uint64(scales.strides[0]), np.uint64(output.strides[0])
+    quants_at, scales_at, sums_at = (
+        np.uint64(quants.ctypes.data),
+        np.uint64(scales.ctypes.data),
+        np.uint64(sums.ctypes.data),
+    )
+    output_at = np.uint64(output.ctypes.data)
+    num_pairs = (num_tiles + 1) // TILES_AT_ONCE
+    for pair in items(counters, stage, num_pairs, max(1, num_pairs // CLAIMS_PER_STAGE)):
+        tile = TILES_AT_ONCE * pair
+        tile_at, target = packed_at + np.uint64(tile) * tile_step, output_at + np.uint64(4 * LANES * tile)
+        if tile + 1 < num_tiles:
+            _multiply_two_tiles(bits, levels, byte_tiles, tile_at, tile_step, num_groups, num_rows, quants_at,
+                                level_step, quants_step, scales_at, sums_at, scales_step, target, output_step,
+                                scratch)  # fmt: skip
+        else:
+            _multiply_tile(bits, levels, tile_at, num_groups, num_rows, quants_at, level_step, quants_step, scales_at,
+                           sums_at, scales_step, target, output_step)  # fmt: skip
+        if bias.shape[0]:
+            for row in range(num_rows):
+                for lane in range(LANES * tile, LANES * min(tile + TILES_AT_ONCE, num_tiles)):
+                    output[row, lane] += bias[lane]
+
+
+@compiled()
+def gated_linear(  # type: ignore[no-untyped-def]
+    bits,  # literal, as are the next two
+    levels,
+    byte_tiles,
+    counters,
+    stage,
+    num_rows,
+    packed,  # uint8 [tiles, groups, group_bytes]: the gates' tiles, then the ups'
+    bias,  # float32 [out] or [0]
+    quants,  # int8 [rows, levels, in], as are the next four as for `linear`
+    scales,
+    sums,
+    scratch,
+    strip,  # scratch of this thread, float32 [AT_ONCE, 2 GROUP], on a cache line
+    gated_quants,  # int8 [rows, levels, inner], what the next layer takes, as are the next two
+    gated_scales,  # float32 [rows, inner / GROUP]
+    gated_sums,
+):
+    """Gate and up projection, SiLU(gate) · up, and its rounding: a group of 32 at a time stays in the nearest cache."""
+    literally(bits)
+    literally(levels)
+    literally(byte_tiles)
+    num_tiles, num_groups = packed.shape[0] // 2, np.uint64(packed.shape[1])
+    packed_at, tile_step = np.uint64(packed.ctypes.data), np.uint64(packed.strides[0])
+    level_step, quants_step = np.uint64(quants.strides[1]), np.uint64(quants.strides[0])
+    scales_step, strip_step = np.uint64(scales.strides[0]), np.uint64(4 * 2 * GROUP)
+    strip_at, half = np.uint64(strip.ctypes.data), np.uint64(4 * GROUP)
+    inner = LANES * num_tiles
+    gated_at, gated_step = np.uint64(gated_quants.ctypes.data), np.uint64(gated_quants.strides[0])
+    gated_level_step, gated_scales_step = np.uint64(gated_quants.strides[1]), np.uint64(gated_scales.strides[0])
+    gated_scales_at, gated_sums_at = np.uint64(gated_scales.ctypes.data), np.uint64(gated_sums.ctypes.data)
+    column_bytes = COLUMN_BYTES[levels]
+    for group in items(counters, stage, inner // GROUP, 1):
+        gates_at = packed_at + np.uint64(TILES_AT_ONCE * group) * tile_step
+        ups_at = gates_at + np.uint64(num_tiles) * tile_step
+        for first in range(0, num_rows, AT_ONCE):
+            num_here, row = min(AT_ONCE, num_rows - first), np.uint64(first)
+            quants_at = np.uint64(quants.ctypes.data) + row * quants_step
+            scales_at, sums_at = (
+                np.uint64(scales.ctypes.data) + row * scales_step,
+                np.uint64(sums.ctypes.data) + row * scales_step,
+            )
+            _multiply_two_tiles(bits, levels, byte_tiles, gates_at, tile_step, num_groups, num_here, quants_at,
+                                level_step, quants_step, scales_at, sums_at, scales_step, strip_at, strip_step,
+                                scratch)  # fmt: skip
+            _multiply_two_tiles(bits, levels, byte_tiles, ups_at, tile_step, num_groups, num_here, quants_at,
+                                level_step, quants_step, scales_at, sums_at, scales_step, strip_at + half, strip_step,
+                                scratch)  # fmt: skip
+            if bias.shape[0]:
+                for i in range(num_here):
+                    for lane in range(GROUP):
+                        strip[i, lane] += bias[GROUP * group + lane]
+                        strip[i, GROUP + lane] += bias[inner + GROUP * group + lane]
+            for i in range(num_here):
+                row, row_at = np.uint64(first + i), strip_at + np.uint64(i) * strip_step
+                gate_vectors(FLOAT32, row_at, row_at + half, row_at, np.uint64(GROUP // LANES))
+                place = row * gated_scales_step + np.uint64(4 * group)
+                _quantise_groups(levels, row_at, np.uint64(1),
+                                 gated_at + row * gated_step + np.uint64(column_bytes * GROUP * group),
+                                 gated_level_step, gated_scales_at + place, gated_sums_at + place)  # fmt: skip

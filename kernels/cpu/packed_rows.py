@@ -26,7 +26,7 @@ def _compile_rows(bits: int) -> Callable[..., None]:
         _ = stamp
         for row in items(counters, 0, hidden.shape[0], 1):
             quantise_row(LEVELS, hidden[row], quants[row], scales[row], sums[row])
-        linear(bits, LEVELS, counters, 1, packed, bias, quants, scales, sums, output)
+        linear(bits, LEVELS, 0, counters, 1, packed, bias, quants, scales, sums, output, np.uint64(0))
 
     return rows
 

@@ -10,14 +10,18 @@ from functools import cache
 
 import numpy as np
 
+from . import amx
 from .amx_prefix import attend_alone, prefix_scratch
-from .packed_linear import linear, quantise_row
+from .byte_tiles import AT_ONCE, SCRATCH_BYTES, byte_tile_shapes_compiled
+from .packed_linear import gated_linear, linear, quantise_row
 from .paged_attention import attend_rows
-from .rows import finish_heads, norm_row, silu_mul_row
+from .rows import finish_heads, norm_row
+from .shared_pieces import attend_pieces, piece_scratch
 from .simd import SOURCE_STAMP, compiled
+from .tile_rows import GROUP
 from .work_sharing import items
 
-STAGES_PER_LAYER = 12
+STAGES_PER_LAYER = 11
 FINAL_STAGES = 2
 
 
@@ -28,12 +32,21 @@ def num_stages(num_layers: int) -> int:
 
 @cache
 def compile_step(
-    head_dim: int, group: int, at_once: int, kind: int, bits: int, head_bits: int, levels: int, shared_terms: int
+    head_dim: int,
+    group: int,
+    at_once: int,
+    kind: int,
+    bits: int,
+    head_bits: int,
+    levels: int,
+    shared_terms: int,
+    byte_tiles: int,
 ) -> Callable[..., None]:
     """The step for one model shape; Numba keeps what it compiles on disk, so only the first start ever waits.
 
     The numbers are compiled in: they decide which values stay in registers. `shared_terms` says how exactly blocks that
-    rows share are attended to by matrix tiles (amx.py); 0 leaves that out, and every row reads its whole context.
+    rows share are attended to by matrix tiles (amx.py); with 0 pieces are, by vectors (shared_pieces.py). `byte_tiles`
+    is 1 where the process may use such (byte_tiles.py).
     """
 
     stamp = SOURCE_STAMP
@@ -67,13 +80,15 @@ def compile_step(
         layer_stride,  # bytes
         block_stride,
         value_offset,  # bytes from a block's keys to its values
-        quants,  # scratch int8 [M, levels, widest]
-        scales,  # scratch float32 [M, widest / 32]
+        quants,  # scratch int8 [M padded to 8, levels, max(W, H D)]
+        scales,  # scratch float32 [M, max(W, H D) / 32]
         sums,
+        gated_quants,  # scratch int8 [M padded to 8, levels, I]
+        gated_scales,  # scratch float32 [M, I / 32]
+        gated_sums,
         qkv,  # scratch float32 [M, padded (H + 2 K) D]
         attended,  # scratch float32 [M, H D]
         narrow,  # scratch float32 [M, padded W], zeros at first
-        wide,  # scratch float32 [M, 2 I]
         parts,  # scratch float32 [pieces, H, PART_HEADER + D]
         shared_parts,  # scratch float32 [members, H, PART_HEADER + D]
     ):
@@ -83,31 +98,48 @@ def compile_step(
         query_width = attended.shape[1]
         num_heads = query_width // head_dim
         num_kv_heads = num_heads // group
-        inner = wide.shape[1] // 2
-        activation = np.empty(max(inner, width), np.float32)
+        activation = np.empty(width, np.float32)
+        strip = amx.aligned_floats(AT_ONCE * 2 * GROUP).reshape(AT_ONCE, 2 * GROUP)
+        byte_memory = amx.aligned_floats(byte_tiles * SCRATCH_BYTES // 4)
+        scratch = np.uint64(byte_memory.ctypes.data)
+        shapes = byte_tile_shapes_compiled()
+        shapes_at = np.uint64(shapes.ctypes.data)
+        if byte_tiles:
+            amx.configure(shapes_at)
         segments, members, own_starts, part_starts = prefixes
-        prefix_memory = prefix_scratch(group, num_kv_heads, head_dim, segments.shape[0] > 0)
+        # Numba leaves out the branch that isn't taken before it compiles what is called.
+        if shared_terms:
+            prefix_memory = prefix_scratch(group, num_kv_heads, head_dim, segments.shape[0] > 0)
+        else:
+            prefix_memory = piece_scratch(head_dim, segments.shape[0] > 0)
         for layer in range(num_layers):
             stage = STAGES_PER_LAYER * layer
             keys = cache_address + np.uint64(layer) * layer_stride
             values = keys + value_offset
 
             for row in items(counters, stage, num_rows, 1):
-                norm_row(0, 0, total[row], narrow[row], norms[0][layer], activation[:width], eps)
-                quantise_row(levels, activation[:width], quants[row], scales[row], sums[row])
+                norm_row(0, 0, total[row], narrow[row], norms[0][layer], activation, eps)
+                quantise_row(levels, activation, quants[row], scales[row], sums[row])
 
-            linear(bits, levels, counters, stage + 1, weights[0][layer], biases[0][layer], quants, scales, sums, qkv)
+            linear(bits, levels, byte_tiles, counters, stage + 1, weights[0][layer], biases[0][layer], quants, scales,
+                   sums, qkv, scratch)  # fmt: skip
 
             for row in items(counters, stage + 2, num_rows, 1):
                 finish_heads(kind, head_dim, qkv[row], num_heads, num_kv_heads, norms[2][layer], norms[3][layer], eps,
                              ropes[layer], cos, sin, positions[row], scale, keys, values, block_stride,
                              slots[row])  # fmt: skip
 
-            # Where it is 0, Numba leaves the branch out before it compiles what is called.
-            if shared_terms and shares[layer] and segments.shape[0]:
-                attend_alone(head_dim, shared_terms, counters, stage + 3, segments, members, group, num_kv_heads, qkv,
-                             keys, values, block_stride, block_tables, table_rows, prefix_memory,
-                             shared_parts)  # fmt: skip
+            if shares[layer] and segments.shape[0]:
+                if shared_terms:
+                    attend_alone(head_dim, shared_terms, counters, stage + 3, segments, members, group, num_kv_heads,
+                                 qkv, keys, values, block_stride, block_tables, table_rows, prefix_memory,
+                                 shared_parts)  # fmt: skip
+                    if byte_tiles:
+                        amx.configure(shapes_at)
+                else:
+                    attend_pieces(head_dim, at_once, kind, counters, stage + 3, segments, members, group,
+                                  num_kv_heads, qkv, keys, values, block_stride, block_tables, table_rows,
+                                  prefix_memory, shared_parts)  # fmt: skip
             starts = piece_starts[min(layer, piece_starts.shape[0] - 1)]
             attend_rows(head_dim, group, at_once, kind, counters, stage + 4, qkv, keys, values, block_stride,
                         block_tables, table_rows, context_lens, windows[layer], starts, own_starts[shares[layer]],
@@ -116,29 +148,29 @@ def compile_step(
             for row in items(counters, stage + 6, num_rows, 1):
                 quantise_row(levels, attended[row], quants[row], scales[row], sums[row])
 
-            linear(bits, levels, counters, stage + 7, weights[1][layer], biases[1][layer], quants, scales, sums, narrow)
+            linear(bits, levels, byte_tiles, counters, stage + 7, weights[1][layer], biases[1][layer], quants, scales,
+                   sums, narrow, scratch)  # fmt: skip
 
             for row in items(counters, stage + 8, num_rows, 1):
-                norm_row(0, 0, total[row], narrow[row], norms[1][layer], activation[:width], eps)
-                quantise_row(levels, activation[:width], quants[row], scales[row], sums[row])
+                norm_row(0, 0, total[row], narrow[row], norms[1][layer], activation, eps)
+                quantise_row(levels, activation, quants[row], scales[row], sums[row])
 
-            linear(bits, levels, counters, stage + 9, weights[2][layer], biases[2][layer], quants, scales, sums, wide)
+            gated_linear(bits, levels, byte_tiles, counters, stage + 9, num_rows, weights[2][layer], biases[2][layer],
+                         quants, scales, sums, scratch, strip, gated_quants, gated_scales, gated_sums)  # fmt: skip
 
-            for row in items(counters, stage + 10, num_rows, 1):
-                silu_mul_row(0, wide[row], activation[:inner])
-                quantise_row(levels, activation[:inner], quants[row], scales[row], sums[row])
-
-            linear(
-                bits, levels, counters, stage + 11, weights[3][layer], biases[3][layer], quants, scales, sums, narrow
-            )
+            linear(bits, levels, byte_tiles, counters, stage + 10, weights[3][layer], biases[3][layer], gated_quants,
+                   gated_scales, gated_sums, narrow, scratch)  # fmt: skip
 
         stage = STAGES_PER_LAYER * num_layers
         num_logits = logits_rows.shape[0]
         for item in items(counters, stage, num_logits, 1):
             row = logits_rows[item]
-            norm_row(0, 0, total[row], narrow[row], final_norm, activation[:width], eps)
-            quantise_row(levels, activation[:width], quants[item], scales[item], sums[item])
-        linear(head_bits, levels, counters, stage + 1, head, activation[:0], quants[:num_logits], scales[:num_logits],
-               sums[:num_logits], logits)  # fmt: skip
+            norm_row(0, 0, total[row], narrow[row], final_norm, activation, eps)
+            quantise_row(levels, activation, quants[item], scales[item], sums[item])
+        linear(head_bits, levels, byte_tiles, counters, stage + 1, head, activation[:0], quants, scales, sums, logits,
+               scratch)  # fmt: skip
+        if byte_tiles:
+            amx.release()
+        return byte_memory.size + shapes.size  # kept until here, for only their addresses were used
 
     return step

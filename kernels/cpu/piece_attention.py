@@ -43,6 +43,11 @@ def vectors_at_once(heads: int, head_dim: int) -> int:
     return max(count for count in range(1, min(num_vectors, most) + 1) if num_vectors % count == 0)
 
 
+def num_chains(heads: int) -> int:
+    """Of the additions of a score, where so many heads are computed together: one waits for the result of the last."""
+    return max(1, min(4, 12 // heads))
+
+
 @intrinsic
 def _block_scores(  # type: ignore[no-untyped-def]
     typing_context: Any, head_dim, heads, kind, query, keys, next_keys, scores, scores_stride
@@ -61,18 +66,17 @@ def _block_scores(  # type: ignore[no-untyped-def]
         for line in range(0, width * num_bytes, CACHE_LINE):
             pointer = builder.inttoptr(simd.at(builder, next_keys, line), I8.as_pointer())
             simd.call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, I32(0), I32(2), I32(1))
-        # Several chains of additions, since one waits for the result of the last.
-        num_chains = max(1, min(4, 12 // num_heads))
+        num_sums = num_chains(num_heads)
         lanes = REGISTER_LANES
         with cgutils.for_range(builder, I64(LANES // lanes)) as parts:
             here = simd.at(builder, keys, builder.mul(parts.index, I64(lanes * ITEM_SIZE[stored])))
-            chains = [[simd.floats(0.0, lanes)] * num_chains for _ in range(num_heads)]
+            chains = [[simd.floats(0.0, lanes)] * num_sums for _ in range(num_heads)]
             for feature in range(width):
                 key = simd.load_floats(builder, simd.at(builder, here, feature * num_bytes), stored, lanes)
                 for head in range(num_heads):
                     place = simd.at(builder, query, 4 * (head * width + feature))
                     factor = simd.splat(builder, simd.load(builder, place, F32), lanes)
-                    chain = feature % num_chains
+                    chain = feature % num_sums
                     chains[head][chain] = simd.fma(builder, key, factor, chains[head][chain])
             for head, sums in enumerate(chains):
                 total = sums[0]
@@ -86,7 +90,7 @@ def _block_scores(  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def _softmax(typing_context: Any, scores, num_blocks, part):  # type: ignore[no-untyped-def]
+def softmax(typing_context: Any, scores, num_blocks, part):  # type: ignore[no-untyped-def]
     """Scores of whole blocks become exp(score - largest); part[0] gets the largest, part[1] the sum."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -238,9 +242,7 @@ def attend_piece(  # type: ignore[no-untyped-def]
             scores[head, token] = -np.inf
         for token in range(num_here, num_blocks * BLOCK_SIZE):
             scores[head, token] = -np.inf
-        _softmax(
-            scores_at + np.uint64(head) * row_bytes, np.uint64(num_blocks), parts_at + np.uint64(head) * part_bytes
-        )
+        softmax(scores_at + np.uint64(head) * row_bytes, np.uint64(num_blocks), parts_at + np.uint64(head) * part_bytes)
     ids = np.uint64(block_ids.ctypes.data) + np.uint64(4 * first_block)
     num_last = np.uint64(num_here - (num_blocks - 1) * BLOCK_SIZE)
     for kv_head in range(num_kv_heads):

@@ -8,24 +8,26 @@ import torch
 from torch import Tensor
 
 from ..prefix_plan import plan_prefixes
-from ..shared_run import SharedRun
+from ..shared_run import SharedRun, whole_units
 from . import amx
 from .amx import COLUMNS
 from .amx_prefix import attend_alone, most_members, prefix_scratch, segment_blocks
-from .arrays import address, stride_bytes
+from .arrays import address, kind_of, stride_bytes
 from .attention import attention_decode
 from .kv_cache import is_vectorised
 from .paged_attention import attend_rows, count_pieces
-from .piece_attention import BLOCK_SIZE, PART_HEADER, heads_at_once
-from .simd import BFLOAT16, SOURCE_STAMP, compiled
+from .piece_attention import BLOCK_SIZE, PART_HEADER, PIECE_BLOCKS, heads_at_once
+from .shared_pieces import attend_pieces, piece_scratch
+from .simd import SOURCE_STAMP, compiled
 from .team import default_threads, shared_team
 from .work_sharing import new_counters
 
-EXACT = 3
+EXACT = 3  # of amx.py's terms
 
 
 @cache
-def _compile(head_dim: int, group: int) -> Callable[..., None]:
+def _compile(head_dim: int, group: int, kind: int, shared_terms: int) -> Callable[..., None]:
+    """With `shared_terms` 0 by vectors, else by matrix tiles."""
     stamp = SOURCE_STAMP
     at_once = heads_at_once(group, head_dim)
 
@@ -36,10 +38,15 @@ def _compile(head_dim: int, group: int) -> Callable[..., None]:
     ):  # fmt: skip
         _ = stamp
         segments, members, own_starts, part_starts = prefixes
-        scratch = prefix_scratch(group, num_kv_heads, head_dim, True)
-        attend_alone(head_dim, EXACT, counters, 0, segments, members, group, num_kv_heads, query, keys, values,
-                     block_stride, block_tables, table_rows, scratch, shared_parts)  # fmt: skip
-        attend_rows(head_dim, group, at_once, BFLOAT16, counters, 1, query, keys, values, block_stride, block_tables,
+        if shared_terms:
+            scratch = prefix_scratch(group, num_kv_heads, head_dim, True)
+            attend_alone(head_dim, shared_terms, counters, 0, segments, members, group, num_kv_heads, query, keys,
+                         values, block_stride, block_tables, table_rows, scratch, shared_parts)  # fmt: skip
+        else:
+            scratch = piece_scratch(head_dim, True)
+            attend_pieces(head_dim, at_once, kind, counters, 0, segments, members, group, num_kv_heads, query, keys,
+                          values, block_stride, block_tables, table_rows, scratch, shared_parts)  # fmt: skip
+        attend_rows(head_dim, group, at_once, kind, counters, 1, query, keys, values, block_stride, block_tables,
                     table_rows, context_lens, window, piece_starts, own_starts[1], part_starts[1], shared_parts, parts,
                     output)  # fmt: skip
 
@@ -56,21 +63,25 @@ def attention_prefix(
     window: int | None,
     runs: tuple[SharedRun, ...],
 ) -> Tensor:  # [S, H, D]
-    """`attention_decode`, with the runs' blocks read once where matrix tiles allow it and no window hides them."""
+    """`attention_decode`, with the runs' blocks read once where no window hides them: by matrix tiles, or whole pieces
+    of them by vectors, which gives the same to the bit."""
     num_rows, num_heads, head_dim = query.shape
     lens = np.array(context_lens.tolist(), np.int64)
     sees_all = window is None or window >= lens.max(initial=0)
-    if not runs or not sees_all or not _fits_tiles(value_cache):
+    uses_tiles = _fits_tiles(value_cache)
+    if not uses_tiles:
+        runs = whole_units(runs, PIECE_BLOCKS)
+    if not runs or not sees_all or not is_vectorised(*value_cache.shape[2:]):
         return attention_decode(query, key_cache, value_cache, block_tables, context_lens, scale, window)
     num_kv_heads = key_cache.shape[1]
     group = num_heads // num_kv_heads
-    cut = segment_blocks(runs, default_threads())
+    cut = segment_blocks(runs, default_threads()) if uses_tiles else PIECE_BLOCKS
     plan = plan_prefixes(runs, num_rows, BLOCK_SIZE, most_members(group), cut)
     piece_starts = count_pieces(lens, 0, plan.own_starts[1])
     part = (num_heads, PART_HEADER + head_dim)
     output = np.empty((num_rows, num_heads * head_dim), np.float32)
     shared_team().run(
-        _compile(head_dim, group),
+        _compile(head_dim, group, kind_of(query), EXACT if uses_tiles else 0),
         new_counters(3),
         plan.arrays,
         (query.float() * scale).reshape(num_rows, -1).numpy(),

@@ -62,7 +62,7 @@ def silu_mul(builder: Any, gate: Any, up: Any) -> Any:
 
 
 @intrinsic
-def _silu_mul(typing_context: Any, kind, gate, up, output, num_vectors):  # type: ignore[no-untyped-def]
+def gate_vectors(typing_context: Any, kind, gate, up, output, num_vectors):  # type: ignore[no-untyped-def]
     """output = gate · sigmoid(gate) · up, all of one kind."""
     if not simd.are_literal(kind):
         return None
@@ -82,7 +82,7 @@ def _silu_mul(typing_context: Any, kind, gate, up, output, num_vectors):  # type
 
 
 @intrinsic
-def _widen(typing_context: Any, kind, source, target, num_vectors):  # type: ignore[no-untyped-def]
+def widen(typing_context: Any, kind, source, target, num_vectors):  # type: ignore[no-untyped-def]
     """Stored numbers as float32."""
     if not simd.are_literal(kind):
         return None
@@ -164,7 +164,7 @@ def silu_mul_row(kind, gate_up, output):  # type: ignore[no-untyped-def]
     """gate_up [2 width], gates first → output [width]."""
     literally(kind)
     width = output.shape[0]
-    _silu_mul(kind, np.uint64(gate_up.ctypes.data), np.uint64(gate_up[width:].ctypes.data),
+    gate_vectors(kind, np.uint64(gate_up.ctypes.data), np.uint64(gate_up[width:].ctypes.data),
               np.uint64(output.ctypes.data), np.uint64(width // LANES))  # fmt: skip
 
 
@@ -247,7 +247,7 @@ def rotate(head, cos, sin):  # type: ignore[no-untyped-def]
 def widen_row(kind, source, target):  # type: ignore[no-untyped-def]
     """A row of float32, or of half precision as uint16, as float32."""
     literally(kind)
-    _widen(kind, np.uint64(source.ctypes.data), np.uint64(target.ctypes.data), np.uint64(target.shape[0] // LANES))
+    widen(kind, np.uint64(source.ctypes.data), np.uint64(target.ctypes.data), np.uint64(target.shape[0] // LANES))
 
 
 @compiled()

@@ -102,15 +102,20 @@ def test_chats_that_begin_alike_share_beside_a_prompt_that_comes_in(open_engine)
     assert engine.snapshot().block_reads_saved > 0
 
 
-def test_int8_shares_nothing_for_its_promise_is_to_the_bit(open_engine):
-    engine = open_engine(ANY, weights="int8")
-    assert engine._model.sharing is None
+@pytest.mark.parametrize("n", [2, 7])
+def test_int8_shares_and_keeps_its_promise_to_the_bit(open_engine, n):
+    """By vectors, whole pieces of 16 blocks: of the prompt's 20 full blocks the first 16."""
+    rule = SharingRule(min_rows=2, min_blocks=1, unit_blocks=16)
+    engine, plain = open_engine(rule, weights="int8"), open_engine(None, weights="int8")
+    assert [sample.logprobs for sample in replies(engine, n)] == [sample.logprobs for sample in replies(plain, n)]
+    assert engine.snapshot().block_reads_saved == 19 * 16 * (n - 1)
 
 
-@needs_tiles
-def test_a_load_measures_when_sharing_pays_or_takes_what_usually_does(open_engine):
-    rule = open_engine(None)._model.sharing
+@pytest.mark.parametrize(("weights", "unit_blocks"), [("auto", 1 if amx.has_tiles() else 16), ("int8", 16)])
+def test_a_load_measures_when_sharing_pays_or_takes_what_usually_does(open_engine, weights, unit_blocks):
+    rule = open_engine(None, weights=weights)._model.sharing
     assert rule is None or (2 <= rule.min_rows <= max(ROWS) and 1 <= rule.min_blocks <= max(BLOCKS))
+    assert rule is None or rule.unit_blocks == unit_blocks
 
 
 def test_sharing_pays_from_the_first_candidate_on_after_which_it_always_wins():
@@ -118,6 +123,7 @@ def test_sharing_pays_from_the_first_candidate_on_after_which_it_always_wins():
     assert first_faster((2, 3, 4), [slower, faster, faster]) == 3
     assert first_faster((2, 3, 4), [faster, slower, faster]) == 4
     assert first_faster((2, 3, 4), [faster, faster, slower]) == 0
-    assert rule_of((3, 16)) == SharingRule(min_rows=3, min_blocks=16)
-    assert rule_of((0, 16)) is None
-    assert rule_of((3, 0)) is None
+    assert rule_of((3, 16), uses_tiles=True) == SharingRule(min_rows=3, min_blocks=16)
+    assert rule_of((3, 16), uses_tiles=False) == SharingRule(min_rows=3, min_blocks=16, unit_blocks=16)
+    assert rule_of((0, 16), uses_tiles=True) is None
+    assert rule_of((3, 0), uses_tiles=False) is None

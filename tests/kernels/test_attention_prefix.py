@@ -6,8 +6,9 @@ Every unused slot of every pool holds NaN, also the rest of a copied tail's sour
 import pytest
 import torch
 
-from paged_chat.kernels import reference
-from paged_chat.kernels.shared_run import SharedRun, own_first_blocks
+from paged_chat.kernels import choose_backend, reference
+from paged_chat.kernels.cpu import amx
+from paged_chat.kernels.shared_run import SharedRun, own_first_blocks, whole_units
 
 BLOCK_SIZE = 16
 # Six sequences: 0 to 3 share 19 blocks, of these 1 and 3 another 18; 4 and 5 share 8 others.
@@ -77,6 +78,63 @@ def test_prefixes_and_groups_of_any_size(shared, random, close, backend, num_blo
     contexts = shared(backend, lens, runs, num_kv_heads=1, dtype=torch.bfloat16)
     expected = shared(reference, lens, runs, num_kv_heads=1, dtype=torch.bfloat16).decode(query)
     close(attend(contexts, query, runs), expected)
+
+
+@pytest.fixture
+def vectors(monkeypatch):
+    """The CPU's kernels on a processor without matrix tiles."""
+    monkeypatch.setattr(amx, "has_tiles", lambda: False)
+    return choose_backend("cpu", torch.device("cpu"))
+
+
+def test_whole_pieces_of_runs():
+    """A run that is cut to nothing leaves its blocks to the one that continues it."""
+    assert whole_units(RUNS, 16) == (SharedRun(0, 16, (0, 1, 2, 3)), SharedRun(16, 32, (1, 3)))
+    deeper = (SharedRun(0, 10, (0, 1, 2)), SharedRun(10, 35, (0, 2)))
+    assert whole_units(deeper, 16) == (SharedRun(0, 32, (0, 2)),)
+    assert own_first_blocks(whole_units(deeper, 16), 3) == [32, 0, 32]
+
+
+@pytest.mark.parametrize(
+    ("group", "num_kv_heads", "head_dim", "dtype"),
+    [
+        (3, 2, 64, torch.bfloat16),
+        (1, 1, 80, torch.float32),
+        (4, 1, 96, torch.float16),
+        (5, 1, 128, torch.bfloat16),
+        (16, 1, 256, torch.bfloat16),
+    ],
+)
+def test_vectors_give_to_the_bit_what_each_sequence_alone_gives(
+    shared, random, vectors, group, num_kv_heads, head_dim, dtype
+):
+    contexts = shared(vectors, num_kv_heads=num_kv_heads, head_dim=head_dim, dtype=dtype)
+    query = random(6, group * num_kv_heads, head_dim, dtype=dtype)
+    assert attend(contexts, query, RUNS).equal(contexts.decode(query))
+
+
+@pytest.mark.parametrize("num_rows", [2, 23])
+def test_vectors_share_several_pieces_of_many_sequences(shared, random, vectors, num_rows):
+    """23 sequences of 3 heads are more than are worked on together."""
+    runs = (SharedRun(0, 37, tuple(range(num_rows))),)
+    lens = [37 * BLOCK_SIZE + 1 + 9 * row for row in range(num_rows)]
+    contexts, query = shared(vectors, lens, runs, num_kv_heads=1), random(num_rows, 3, 64)
+    assert attend(contexts, query, runs).equal(contexts.decode(query))
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_where_a_window_hides_something_nothing_is_shared(shared, random, vectors, window):
+    contexts, query = shared(vectors), random(6, 6, 64)
+    assert attend(contexts, query, RUNS, window).equal(contexts.decode(query, window=window))
+
+
+def test_nan_in_a_query_shows_in_that_row_only_by_vectors_too(shared, random, vectors):
+    contexts, query = shared(vectors), random(6, 6, 64)
+    expected = attend(contexts, query, RUNS)
+    query[1, :, 5] = float("nan")
+    spoilt = attend(contexts, query, RUNS)
+    assert spoilt[1].isnan().all()
+    assert spoilt[[0, 2, 3, 4, 5]].equal(expected[[0, 2, 3, 4, 5]])
 
 
 def test_a_sequence_that_has_left_the_group_reads_all_by_itself(shared, random, close, backend):

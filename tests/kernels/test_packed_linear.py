@@ -31,7 +31,7 @@ def make_multiply(bits, levels):
     def step(counters, packed, bias, hidden, quants, scales, sums, output):
         for row in range(hidden.shape[0]):
             quantise_row(levels, hidden[row], quants[row], scales[row], sums[row])
-        linear(bits, levels, counters, 0, packed, bias, quants, scales, sums, output)
+        linear(bits, levels, 0, counters, 0, packed, bias, quants, scales, sums, output, np.uint64(0))
 
     def multiply(weights, hidden, bias=NO_BIAS, team=None):
         hidden = np.ascontiguousarray(hidden)

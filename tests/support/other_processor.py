@@ -7,15 +7,17 @@ import hashlib
 import json
 
 import numpy as np
+import pytest
 import torch
 
-from paged_chat.kernels.cpu import attention
+from paged_chat.kernels.cpu import amx, attention, prefix_attention
 from paged_chat.kernels.cpu.kv_cache import write_kv
 from paged_chat.kernels.cpu.packed_linear import linear, pack, quantise, quantise_row
 from paged_chat.kernels.cpu.rows import narrow_row, widen_row
 from paged_chat.kernels.cpu.simd import FLOAT16, LANES, compiled
 from paged_chat.kernels.cpu.tile_rows import GROUP
 from paged_chat.kernels.cpu.work_sharing import new_counters
+from paged_chat.kernels.shared_run import SharedRun
 
 EDGES = (0.0, 1.0, -1.0, 2.0**-14, 2.0**-24, 2.0**-25, 65504.0, 65519.9, 65520.0, 3e38, float("inf"), float("nan"))
 
@@ -41,7 +43,7 @@ def _linear(bits: int, levels: int) -> str:
     def step(counters, packed, bias, hidden, quants, scales, sums, output):  # type: ignore[no-untyped-def]
         for row in range(hidden.shape[0]):
             quantise_row(levels, hidden[row], quants[row], scales[row], sums[row])
-        linear(bits, levels, counters, 0, packed, bias, quants, scales, sums, output)
+        linear(bits, levels, 0, counters, 0, packed, bias, quants, scales, sums, output, np.uint64(0))
 
     generator = np.random.default_rng(6)
     packed = pack(quantise(generator.standard_normal((40, 3 * GROUP), dtype=np.float32), bits), bits)
@@ -72,7 +74,13 @@ def _attention(dtype: torch.dtype, num_heads: int, num_kv_heads: int, head_dim: 
     outputs = [
         attention.attention_decode(query, key_cache, value_cache, tables, lens, 0.1, window) for window in (None, 40)
     ]
-    return _digest(torch.stack(outputs).float().numpy())
+    tables[3, :LANES] = tables[2, :LANES]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(amx, "has_tiles", lambda: False)
+        shared = prefix_attention.attention_prefix(
+            query, key_cache, value_cache, tables, lens, 0.1, None, (SharedRun(0, LANES, (2, 3)),)
+        )
+    return _digest(torch.stack([*outputs, shared]).float().numpy())
 
 
 def _halves() -> str:
