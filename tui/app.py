@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from textual import work
 from textual.app import App, SystemCommand
-from textual.binding import Binding
-from textual.dom import DOMNode
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
+from textual.worker import Worker, WorkerState
 
 from paged_chat.app.errors import PagedChatError
 
 from .engine_choice import CHOICES, EngineChoice
 from .key_names import key_of
-from .keymap import read_keymap, sample_keymap
+from .keymap import clashes, read_keymap, sample_keymap
 from .notices import show_error
 from .plain_text import plain
 from .screens.chat_screen import ChatScreen
@@ -45,7 +44,7 @@ class PagedChatTui(App[None]):
     """Chats in the terminal."""
 
     TITLE = "paged-chat"
-    CSS_PATH: ClassVar[str] = "paged_chat.tcss"
+    CSS_PATH: ClassVar[Path] = Path(__file__).with_name("paged_chat.tcss")
     PAUSE_GC_ON_SCROLL = True
     ENABLE_COMMAND_PALETTE = False  # by a key of its own, that is: ours is an action like all others
 
@@ -80,10 +79,15 @@ class PagedChatTui(App[None]):
             chats = self._open_chats(self.engine_choice.server)
             service = await asyncio.to_thread(chats.__enter__)
         except PagedChatError as error:
-            show_error(self, error)
+            self.chat_screen.stay_closed(str(error))
             return
         self._chats = chats
         self.chat_screen.attach(service)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """A fault of ours while the chats are opened: told, for nobody waits for its result."""
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            self.chat_screen.stay_closed(f"{type(event.worker.error).__name__}: {event.worker.error}")
 
     @property
     def chat_screen(self) -> ChatScreen:
@@ -129,11 +133,6 @@ class PagedChatTui(App[None]):
         """Ctrl+C copies what is selected with the mouse; with nothing selected, a person may want to leave."""
         self.notify(f"{key_of(self, 'quit')} quits; Ctrl+C copies what is selected with the mouse.")
 
-    def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
-        """Two things were bound to one key in the keymap file."""
-        names = ", ".join(sorted(binding.description or binding.action for binding in clashed_bindings))
-        self.notify(f"The keymap file takes the key of: {names}", severity="warning", markup=False)
-
     def _fatal_error(self) -> None:
         """A fault of ours: the details go to a file, a sentence to the terminal."""
         path = self.keymap_path.with_name(ERROR_FILE)
@@ -148,6 +147,8 @@ class PagedChatTui(App[None]):
         except PagedChatError as error:
             show_error(self, error)
         else:
+            if both := ", ".join(clashes(self.keymap)):
+                self.notify(f"{self.keymap_path}: {both}; only one of them happens", severity="warning")
             if not self.keymap_path.exists():
                 with contextlib.suppress(OSError):
                     self.keymap_path.write_text(sample_keymap(), encoding="utf-8")

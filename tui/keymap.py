@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+
+from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 
 from paged_chat.app.errors import PagedChatError
 
 from .actions import ACTIONS, message_binding_id
+
+MODIFIERS = {"ctrl", "alt", "shift", "super", "hyper", "meta"}
+_NAMES = {key.value.rpartition("+")[2] for key in Keys} | set(KEY_NAME_REPLACEMENTS.values())
 
 
 class KeymapInvalid(PagedChatError):
@@ -45,8 +51,39 @@ def read_keymap(path: Path) -> dict[str, str]:
             raise KeymapInvalid(f"{path}: nothing is called {name!r}, so keys are as always; F1 lists the names")
         if not isinstance(value, str) or not value.strip():
             raise KeymapInvalid(f'{path}: {name} must be a key such as "ctrl+n", so keys are as always')
-        keymap[name] = ",".join(key.strip() for key in value.split(","))
+        names = [key.strip() for key in value.split(",")]
+        for key in names:
+            if not is_key(key):
+                raise KeymapInvalid(f"{path}: {name}: no key is called {key!r}, so keys are as always; F1 has names")
+        keymap[name] = ",".join(names)
     return keymap
+
+
+def clashes(keymap: Mapping[str, str]) -> Iterator[str]:
+    """In words, each key that would do two things at once: "ctrl+f is new_chat and search"."""
+    everywhere = {action.name: action.keys for action in ACTIONS}
+    on_message = {message_binding_id(action.name): action.message_keys for action in ACTIONS}
+    for own in (everywhere, on_message):
+        names: dict[str, list[str]] = {}
+        for name, keys in own.items():
+            for key in filter(None, keymap.get(name, keys).split(",")):
+                names.setdefault(key, []).append(name)
+        yield from (f"{key} is {' and '.join(meant)}" for key, meant in names.items() if len(meant) > 1)
+
+
+def is_key(key: str) -> bool:
+    """Whether Textual knows a key of this name: any modifiers, then a character or the name of one."""
+    *modifiers, base = key.split("+") if key != "+" else [key]
+    return set(modifiers) <= MODIFIERS and (len(base) == 1 or base in _NAMES or _is_character(base))
+
+
+def _is_character(name: str) -> bool:
+    """Such as "ampersand", by Unicode's name of it."""
+    try:
+        unicodedata.lookup(name.replace("_", " ").upper())
+    except KeyError:
+        return False
+    return True
 
 
 def sample_keymap() -> str:

@@ -15,6 +15,7 @@ from paged_chat.app.chats import Message
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.tui.app import PagedChatTui
 from paged_chat.tui.engine_choice import EngineChoice
+from paged_chat.tui.plain_text import plain
 from paged_chat.tui.screens.chat_screen import ChatScreen
 from paged_chat.tui.widgets.conversation import Conversation
 from paged_chat.tui.widgets.message_view import MessageView
@@ -22,10 +23,22 @@ from paged_chat.tui.widgets.prompt import Prompt
 from patience import PATIENCE_S
 
 
+class WatchedTui(PagedChatTui):
+    """Remembers every notice, for they go away by themselves, on a busy machine before anybody looks."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.told: list[str] = []
+
+    def notify(self, message: str, **how: Any) -> None:
+        self.told.append(plain(message))
+        super().notify(message, **how)
+
+
 class Terminal:
     """One terminal: `keys` and `write` are what a person does, the rest is what they see."""
 
-    def __init__(self, app: PagedChatTui, pilot: Pilot[None], fake: FakeEngine) -> None:
+    def __init__(self, app: WatchedTui, pilot: Pilot[None], fake: FakeEngine) -> None:
         self.app, self.pilot, self.fake = app, pilot, fake
 
     @property
@@ -47,7 +60,8 @@ class Terminal:
 
     @property
     def notices(self) -> list[str]:
-        return [notification.message for notification in self.app._notifications]
+        """All that were told since the start."""
+        return self.app.told
 
     def view(self, message: Message) -> MessageView:
         return next(view for view in self.conversation.views if view.message.id == message.id)
@@ -103,10 +117,10 @@ async def open_terminal(desk: ChatDesk, *, size: tuple[int, int] = (120, 40)) ->
         yield terminal
 
 
-def make_app(desk: ChatDesk, keymap_path: Path | None = None) -> PagedChatTui:
+def make_app(desk: ChatDesk, keymap_path: Path | None = None) -> WatchedTui:
     @contextlib.contextmanager
     def open_chats(_: object) -> Iterator[ChatService]:
         yield desk.service
 
     choice = EngineChoice("own", desk.service.engine_status.model, desk.path.with_name("engine.txt"))
-    return PagedChatTui(open_chats, keymap_path or desk.path.with_name("keymap.toml"), choice)
+    return WatchedTui(open_chats, keymap_path or desk.path.with_name("keymap.toml"), choice)

@@ -4,17 +4,19 @@ import contextlib
 import sqlite3
 
 from textual import events
-from textual.widgets import OptionList
+from textual.widgets import OptionList, Static
 
 from chat_desk import ChatDesk
 from fake_engine import FakeEngine
+from paged_chat.app.errors import EngineUnavailable, StoreDamaged
 from paged_chat.app.store import database
+from paged_chat.tui.engine_choice import EngineChoice
 from paged_chat.tui.screens import service_screen
 from paged_chat.tui.widgets.cache_panel import CachePanel
 from paged_chat.tui.widgets.chat_list import ChatList
 from paged_chat.tui.widgets.reply_text import ReplyText
 from paged_chat.tui.widgets.title_line import TitleLine
-from terminal import open_terminal
+from terminal import Terminal, WatchedTui, open_terminal
 
 SIZES = [(60, 20), (140, 45), (80, 24), (200, 60), (61, 20), (120, 40)]
 MIXED = "**世界** 👩‍👩‍👧 שלום עולם\n\n| ключ | 値 |\n|---|--:|\n| é | 🙂 |\n\n```python\nname = '世界'\n```\n" * 5
@@ -89,6 +91,34 @@ async def test_nothing_of_a_message_is_obeyed_by_the_terminal(desk):
         found = search.query_one(OptionList)
         await terminal.until(lambda: found.option_count)
         assert "\x1b" not in "".join(drawn(found))
+
+
+async def test_chats_that_can_not_be_opened_are_said_as_long_as_it_is_so(tmp_path):
+    @contextlib.contextmanager
+    def open_chats(_):
+        raise StoreDamaged("chats.db is damaged: move it away to start afresh")
+        yield
+
+    app = WatchedTui(open_chats, tmp_path / "keymap.toml", EngineChoice("own", "fake-1b", tmp_path / "engine.txt"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        terminal = Terminal(app, pilot, FakeEngine())
+        await terminal.until(lambda: terminal.screen.why_closed)
+        shown = terminal.screen.query_one(".engine", Static)
+        assert str(shown.render()) == "chats.db is damaged: move it away to start afresh"
+        assert "the chats are closed" in drawn(terminal.screen.query_one(TitleLine))[0]
+        await terminal.write("hello")
+        await terminal.keys("enter")
+        assert terminal.notices == ["chats.db is damaged: move it away to start afresh"]
+        assert terminal.prompt.text == "hello"
+
+
+async def test_why_a_model_did_not_load_is_said_as_long_as_it_is_so(tmp_path):
+    fake = FakeEngine()
+    fake.load_error = EngineUnavailable("model.gguf is gone: choose another one")
+    with contextlib.closing(ChatDesk(tmp_path / "chats.db", fake)) as desk:
+        async with open_terminal(desk) as terminal:
+            shown = terminal.screen.query_one(".engine", Static)
+            await terminal.until(lambda: str(shown.render()) == "model.gguf is gone: choose another one")
 
 
 async def test_what_can_not_be_stored_now_stays_in_the_prompt(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paged_chat.tui.keymap import KeymapInvalid, binding_ids, read_keymap, sample_keymap
+from paged_chat.tui.keymap import KeymapInvalid, binding_ids, clashes, read_keymap, sample_keymap
 from terminal import Terminal, make_app, open_terminal
 
 
@@ -34,6 +34,7 @@ def test_keys_are_read_quoted_or_not(tmp_path):
         ("keys = 3", "must be a table"),
         ('[keys]\nnew_cat = "f9"', "nothing is called 'new_cat'"),
         ("[keys]\nnew_chat = 9", "new_chat must be a key"),
+        ('[keys]\nretry = "f9,ctrl+blurb"', "retry: no key is called 'ctrl\\+blurb'"),
     ],
 )
 def test_a_faulty_file_is_refused_with_the_place(tmp_path, content, reason):
@@ -42,6 +43,10 @@ def test_a_faulty_file_is_refused_with_the_place(tmp_path, content, reason):
     with pytest.raises(KeymapInvalid, match=reason) as refused:
         read_keymap(path)
     assert str(path) in str(refused.value)
+
+
+def test_no_key_does_two_things():
+    assert list(clashes({})) == []
 
 
 async def test_a_key_that_was_bound_anew_works_and_is_shown(desk, tmp_path):
@@ -67,6 +72,13 @@ async def test_a_faulty_keymap_is_a_notice(desk, tmp_path):
     async with open_terminal(desk) as terminal:
         await terminal.until(lambda: terminal.notices)
         assert "nothing is called 'new_cat'" in terminal.notices[0]
+
+
+async def test_two_things_on_one_key_are_a_notice(desk):
+    desk.path.with_name("keymap.toml").write_text("[keys]\nnew_chat = 'ctrl+f'\n")
+    async with open_terminal(desk) as terminal:
+        await terminal.until(lambda: terminal.notices)
+        assert terminal.notices[0].endswith("keymap.toml: ctrl+f is new_chat and search; only one of them happens")
 
 
 async def test_the_sample_is_written_where_there_is_none(desk):

@@ -18,12 +18,11 @@ from paged_chat.app.errors import EngineUnavailable
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.app.store.store import Store
 from paged_chat.engine.config import EngineConfig
-from paged_chat.tui.app import PagedChatTui
 from paged_chat.tui.command import app as command
 from paged_chat.tui.engine_choice import EngineChoice, EngineMode
 from paged_chat.tui.screens.dialogs import ChoiceDialog
 from paged_chat.tui.widgets.title_line import TitleLine
-from terminal import Terminal
+from terminal import Terminal, WatchedTui
 
 
 @dataclass
@@ -56,7 +55,7 @@ async def started(place: Place, mode: EngineMode = "auto", model: str = "fake-1b
         with ChatService(place.store, place.own.open, config=EngineConfig(model=model), server=server) as service:
             yield service
 
-    app = PagedChatTui(
+    app = WatchedTui(
         open_chats, place.folder / "keymap.toml", EngineChoice(mode, model, place.folder / "tui-engine.txt")
     )
     async with app.run_test(size=(120, 40)) as pilot:

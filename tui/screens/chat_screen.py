@@ -27,6 +27,7 @@ from ..widgets.chat_list import ChatList
 from ..widgets.completions import Completions
 from ..widgets.conversation import Conversation
 from ..widgets.empty_state import EmptyState
+from ..widgets.engine_words import engine_words
 from ..widgets.key_line import KeyLine
 from ..widgets.meter import Meter
 from ..widgets.prompt import Prompt
@@ -80,6 +81,11 @@ class ChatScreen(ChatActions):
         self.service = service
         self.query_one(CachePanel).attach(service)
         self._follow_app(service)
+        self.show_title()
+
+    def stay_closed(self, reason: str) -> None:
+        """The chats can't be opened: said as long as it is so, for nothing works before a new start."""
+        self.why_closed = reason
         self.show_title()
 
     @work(group="app", exit_on_error=False)
@@ -190,7 +196,8 @@ class ChatScreen(ChatActions):
         sampling = chat.sampling if chat is not None else None
         if sampling is None and self.service is not None:
             sampling = self.service.default_sampling
-        self.query_one(TitleLine).show(title, self.engine_status, sampling)
+        engine = engine_words(self.engine_status, is_closed=self.why_closed is not None)
+        self.query_one(TitleLine).show(title, engine, sampling)
         self._show_empty()
 
     def _show_empty(self) -> None:
@@ -198,7 +205,7 @@ class ChatScreen(ChatActions):
         self.conversation.display = not is_empty
         empty = self.query_one(EmptyState)
         empty.display = is_empty
-        empty.show(self.engine_status)
+        empty.show(self.engine_status, self.why_closed)
 
     @with_notices
     def _show_chats(self) -> None:

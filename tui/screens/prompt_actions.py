@@ -45,7 +45,7 @@ class PromptActions(ServiceScreen):
             try:
                 call = slash_commands.parse(event.text)
                 if self.service is None:
-                    raise NotOpenYet("the chats are being opened: try again in a moment")
+                    raise NotOpenYet(self.why_closed or "the chats are being opened: try again in a moment")
                 if call is None:
                     await self._send_message(event)
             except PagedChatError:

@@ -36,6 +36,7 @@ class NothingToDo(PagedChatError):
 class ServiceScreen(Screen[None]):
     """State of the chat screen, and what several kinds of actions need; the methods that raise here are theirs.
 
+    why_closed: why the chats couldn't be opened; None while they are being opened, and once they are.
     chat: as it was read last; None while a new one has nothing in it yet and isn't stored.
     selected_id: the message that actions are about; None is the last one.
     compared_id: the message whose versions stand side by side.
@@ -49,6 +50,7 @@ class ServiceScreen(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self.service: ChatService | None = None
+        self.why_closed: str | None = None
         self.chat: Chat | None = None
         self.messages = MessageTree(())
         self.is_new_temporary = False

@@ -10,6 +10,7 @@ from textual.widgets.option_list import Option
 from paged_chat.app.service.chat_events import EngineStatus
 
 from ..messages import PromptSent
+from ..plain_text import plain
 from .engine_words import engine_words
 
 WHAT = "Chat with a model on this machine. What it has read once is never computed again."
@@ -28,13 +29,14 @@ class EmptyState(Vertical):
         yield OptionList(*(Option(text) for text in SUGGESTIONS), markup=False)
         yield Static("", classes="engine", markup=False)
 
-    def show(self, status: EngineStatus | None) -> None:
-        self.query_one(".engine", Static).update("" if _is_ready(status) else f"{engine_words(status)} …")
+    def show(self, status: EngineStatus | None, why_closed: str | None = None) -> None:
+        """why_closed: why there are no chats, where they couldn't be opened."""
+        fault = why_closed or (status.error if status is not None and status.phase == "failed" else None)
+        is_ready = status is not None and status.phase == "ready"
+        words = self.query_one(".engine", Static)
+        words.set_class(fault is not None, "fault")
+        words.update(plain(fault) if fault is not None else "" if is_ready else f"{engine_words(status)} …")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         self.post_message(PromptSent(SUGGESTIONS[event.option_index]))
-
-
-def _is_ready(status: EngineStatus | None) -> bool:
-    return status is not None and status.phase == "ready"

@@ -12,10 +12,10 @@ def short_name(model: str) -> str:
     return model.rstrip("/").rpartition("/")[2]
 
 
-def engine_words(status: EngineStatus | None) -> str:
+def engine_words(status: EngineStatus | None, *, is_closed: bool = False) -> str:
     """Such as "smollm2-135m", "downloading smollm2-135m 45 %", "smollm2-135m didn't load", "smollm2-135m (shared)"."""
     if status is None:
-        return "opening the chats"
+        return "the chats are closed" if is_closed else "opening the chats"
     name = short_name(status.model)
     if status.phase == "loading":
         if status.progress is None:

@@ -7,10 +7,7 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 from textual.widgets import Static
 
-from paged_chat.app.service.chat_events import EngineStatus
-
 from ..plain_text import plain
-from .engine_words import engine_words
 
 
 class TitleLine(Static):
@@ -24,10 +21,10 @@ class TitleLine(Static):
         super().__init__("", markup=False)
         self._title, self._right = "", ""
 
-    def show(self, title: str, status: EngineStatus | None, sampling: Any) -> None:
-        """sampling: the chat's SamplingParams, or None before there are any."""
+    def show(self, title: str, engine: str, sampling: Any) -> None:
+        """engine: how it stands, in words. sampling: the chat's SamplingParams, or None before there are any."""
         self._title = plain(title)
-        words = [engine_words(status)]
+        words = [engine]
         if sampling is not None:
             words.append(f"temp {sampling.temperature:g}")
             if sampling.n > 1:
