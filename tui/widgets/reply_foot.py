@@ -9,6 +9,7 @@ from textual.widget import Widget
 from paged_chat.app.cache_view.block_strip import StripKind, strip_of
 from paged_chat.app.cache_view.search_words import search_words
 from paged_chat.app.chats import Message, ReplyCost
+from paged_chat.app.counted import counted
 from paged_chat.app.service.chat_events import ReplyUpdate
 from paged_chat.app.service.reply_cost import cost_words
 
@@ -114,4 +115,4 @@ def _growing_words(update: ReplyUpdate | None) -> str:
         return f"searching: {search_words(update.search)}"
     if not update.num_generated_tokens:
         return f"reading: {update.plan}" if update.plan is not None else "reading"
-    return f"writing, {update.num_generated_tokens:,} tokens"
+    return f"writing, {counted(update.num_generated_tokens, 'token')}"
