@@ -100,3 +100,15 @@ async def test_the_dialog_keeps_a_system_prompt_and_settings_under_names(desk):
         settings.query_one("#presets", Select).value = "half"
         await terminal.until(lambda: settings.query_one("#system", TextArea).text == "Be brief.")
         await terminal.until(lambda: settings.query_one("#temperature", Input).value == "0.5")
+
+
+async def test_beam_search_is_set_by_commands_and_asks_for_temperature_0(desk):
+    async with open_terminal(desk) as terminal:
+        await run(terminal, "/temp 0.7", "/beams 4")
+        await terminal.until(lambda: any("temperature" in notice and "beam" in notice for notice in terminal.notices))
+        await run(terminal, "/temp 0", "/beams 4", "/n 2", "/length-penalty 0.5", "/early-stopping never")
+        await terminal.until(lambda: terminal.screen.chat.sampling.early_stopping == "never")
+        sampling = terminal.screen.chat.sampling
+        assert (sampling.temperature, sampling.beam_width, sampling.n, sampling.length_penalty) == (0.0, 4, 2, 0.5)
+        await run(terminal, "/beams")
+        await terminal.until(lambda: "beam width is 4" in terminal.notices)
