@@ -10,6 +10,10 @@ WORKERS ?= 2
 # More options for pytest: make test ARGS="-k cache -x".
 ARGS ?=
 
+# What `make coverage` runs: stories with exact values, without the random histories of the state machine.
+COVERING := $(addprefix tests/engine/,cache test_scheduler.py test_preemption.py test_sequence.py test_speculation.py \
+    test_beam_search.py test_step_faults.py) --deselect tests/engine/cache/test_state_machine.py
+
 VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := kernels engine app tui
@@ -18,7 +22,7 @@ TESTABLE := $(VENV)/.testable
 LINKED := $(VENV)/src/.linked
 TORCH_INDEX := $(if $(TORCH),--extra-index-url https://download.pytorch.org/whl/$(TORCH))
 
-.PHONY: help web tui test install lint format clean
+.PHONY: help web tui test coverage install lint format clean
 .DEFAULT_GOAL := help
 
 help: ## Show what can be made
@@ -32,6 +36,10 @@ tui: $(INSTALLED) ## Chat in this terminal
 
 test: $(TESTABLE) ## Run the tests
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+coverage: $(TESTABLE) ## Measure which branches of the cache and the scheduler their own tests reach
+	$(BIN)/coverage run -m pytest -q $(COVERING)
+	$(BIN)/coverage report
 
 install: $(TESTABLE) ## Make .venv and install into it, with all that tests need
 

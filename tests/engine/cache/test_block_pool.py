@@ -176,6 +176,7 @@ def test_counts_and_takes_do_not_grow_with_the_pool():
             seen += event == "line"
             return count
 
+        before = sys.gettrace()
         sys.settrace(count)
         try:
             block = pool.take()
@@ -184,7 +185,7 @@ def test_counts_and_takes_do_not_grow_with_the_pool():
             pool.release(block)
             pool.release(block)
         finally:
-            sys.settrace(None)
+            sys.settrace(before)
         return seen
 
     assert num_lines(10) == num_lines(10_000) > 30
