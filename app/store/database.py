@@ -25,6 +25,9 @@ BUSY_TIMEOUT_S = 10.0
 # The first with STRICT tables.
 OLDEST_SQLITE = (3, 37, 0)
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
+REMEDY = "put a copy of yours in its place, or move it away to start afresh"
+# What every database begins with. SQLite takes a file too short to be one for an empty one, and writes over it.
+HEADER = b"SQLite format 3\0"
 
 
 def open_database(path: StorePath) -> sqlite3.Connection:
@@ -127,8 +130,7 @@ def errors_in_words(path: StorePath) -> Iterator[None]:
             ) from error
         if primary_code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise StoreDamaged(
-                f"{path} is damaged or isn't a database ({error}); nothing was written: put a copy of yours in its "
-                "place, or move it away to start afresh"
+                f"{path} is damaged or isn't a database ({error}); nothing was written: {REMEDY}"
             ) from error
         if primary_code in (
             sqlite3.SQLITE_CANTOPEN,
@@ -160,6 +162,10 @@ def _make_private(path: Path) -> None:
 
 def _refuse_what_isnt_ours(path: Path) -> None:
     """Looks at the schema and writes nothing, not even the files that SQLite lays beside a database that it opens."""
+    with path.open("rb") as file:
+        begins = file.read(len(HEADER))
+    if begins and begins != HEADER:
+        raise StoreDamaged(f"{path} is damaged or isn't a database; nothing was written: {REMEDY}")
     # What a killed process left in its log may be the very migration that makes the database too new. To read that, the
     # log's index is needed; both are there already then.
     has_log = path.with_name(f"{path.name}-wal").exists()

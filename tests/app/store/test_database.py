@@ -135,7 +135,7 @@ def test_a_folder_that_can_not_be_made_is_an_error_in_words(tmp_path):
         Store(tmp_path / "file" / "chats.db")
     with pytest.raises(StoreUnavailable, match="can't be reached: Not a directory; give another folder"):
         Store(tmp_path / "file" / "folder" / "chats.db")
-    with pytest.raises(StoreUnavailable, match="can't be read or saved"):
+    with pytest.raises(StoreUnavailable, match="can't be reached: Is a directory; give another folder"):
         Store(tmp_path)
 
 
@@ -153,11 +153,14 @@ def test_what_the_system_refuses_is_an_error_in_words(code, says):
         raise error
 
 
-def test_what_is_not_a_database_is_refused_and_left_alone(tmp_path):
+@pytest.mark.parametrize("num_pages", [1, 1000])
+def test_what_is_not_a_database_is_refused_and_left_alone(tmp_path, num_pages):
     path = tmp_path / "chats.db"
-    path.write_text("Dear diary, " * 1000)
+    path.write_text("Dear diary, " * num_pages)
     before = files_beside(path)
-    with pytest.raises(StoreDamaged, match=r"chats\.db is damaged or isn't a database .* nothing was written"):
+    with pytest.raises(
+        StoreDamaged, match=r"chats\.db is damaged or isn't a database; nothing was written: put a copy"
+    ):
         Store(path)
     assert files_beside(path) == before
 
