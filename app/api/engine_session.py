@@ -23,6 +23,7 @@ from ..service.chat_events import EngineStatus
 from ..service.engine_host import EngineHost, LoadedEngine
 from ..token_view import token_piece  # noqa: F401
 from . import text_queries  # noqa: F401
+from ..task_end import end_tasks
 from .wire import Abort, Answer, Ask, Deltas, Ended, Loading, Refusal, Submit, WireError, from_json, to_json, write
 from .wire import read_order as read
 
@@ -65,8 +66,7 @@ class EngineSession:
             pass
         finally:
             unwatch()
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+            await end_tasks(telling)
 
     async def _take_orders(self, loaded: LoadedEngine, telling: asyncio.Task[None]) -> None:
         """Until the program or the engine has gone. Raises WebSocketDisconnect and WireError."""
@@ -76,11 +76,10 @@ class EngineSession:
             if taking.done():
                 await taking
         finally:
-            taking.cancel()
-            await asyncio.gather(taking, return_exceptions=True)
             self._is_over = True
             for request_id in self._open_samples:
                 loaded.served.abort(request_id)
+            await end_tasks(taking)
 
     async def _take_each(self, loaded: LoadedEngine) -> None:
         while True:

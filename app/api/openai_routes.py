@@ -17,6 +17,7 @@ from paged_chat.engine.model.catalog import is_same_model
 from paged_chat.engine.request import SamplingParams, TokenLogprobs
 
 from ..service.engine_host import EngineHost, LoadedEngine
+from ..task_end import end_tasks
 from .accounts import Accounts
 from .completion_shapes import Choice, Json, Kind, Shapes, Usage
 from .generation import Generation
@@ -228,9 +229,7 @@ async def _unless_gone(request: Request, work: Coroutine[None, None, None]) -> N
             raise ApiError(499, "whoever asked has gone")
         await working
     finally:
-        working.cancel()
-        watching.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
+        await end_tasks(working, watching)
 
 
 async def _gone(request: Request) -> None:

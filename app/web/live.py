@@ -21,6 +21,7 @@ from ..errors import ChatNotFound
 from ..service.chat_events import ChatChanged, ChatEvent, EngineStatus
 from ..service.chat_service import ChatService
 from ..store.rows import text_to_db
+from ..task_end import end_tasks
 from .access import CLOSED_FOR_STRANGERS, NOT_LOGGED_IN, service_of, user_of
 from .chat_feed import ChatFeed, News
 from .page_socket import said_by_page
@@ -70,10 +71,7 @@ class Tab:
             while True:
                 await self._take(await said_by_page(self._socket))
         finally:
-            tasks = [app_task, *([self._following] if self._following is not None else [])]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(app_task, *([self._following] if self._following is not None else []))
 
     async def _take(self, request: object) -> None:
         """What is none of these does nothing: a page of another version may ask for more."""
@@ -90,8 +88,7 @@ class Tab:
 
     async def _open(self, chat_id: str | None) -> None:
         if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
+            await end_tasks(self._following)
         self._feed = ChatFeed(self._service, chat_id, self._user) if chat_id is not None else None
         if chat_id is not None and self._feed is not None:
             self._following = asyncio.create_task(self._follow_chat(chat_id, self._feed))

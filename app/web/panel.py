@@ -14,6 +14,7 @@ from paged_chat.engine.errors import PagedChatError
 
 from ..cache_view.block_note import BlockNote, read_block
 from ..service.chat_service import ChatService
+from ..task_end import end_tasks
 from .access import CLOSED_FOR_STRANGERS, NOT_LOGGED_IN, service_of, user_of
 from .page_socket import said_by_page
 from .panel_feed import News, PanelFeed
@@ -51,8 +52,7 @@ class PanelTab:
             while True:
                 await self._take(await said_by_page(self._socket))
         finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            await end_tasks(following)
 
     async def _follow(self) -> None:
         feed, source = PanelFeed(), self._source
