@@ -36,31 +36,19 @@ def test_it_waits_until_they_are_over_whatever_they_end_with():
 def test_who_is_cancelled_while_it_waits_gets_its_own_cancellation():
     """By the words in it anyio knows that it was its own scope that ended, and goes on behind it."""
 
+    async def wait(task: asyncio.Task[object]) -> tuple[object, ...]:
+        try:
+            await end_tasks(task)
+        except asyncio.CancelledError as cancelled:
+            return cancelled.args
+        return ("it wasn't cancelled",)
+
     async def story():
-        may_end = asyncio.Event()
-
-        async def stubborn():
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                await may_end.wait()
-
-        async def wait() -> tuple[object, ...]:
-            try:
-                await end_tasks(task)
-            except asyncio.CancelledError as cancelled:
-                return cancelled.args
-            return ("it wasn't cancelled",)
-
-        task = asyncio.create_task(stubborn())
+        task = asyncio.create_task(asyncio.Event().wait())
         await asyncio.sleep(0)
-        waiting = asyncio.create_task(wait())
-        await asyncio.sleep(0)
+        waiting = asyncio.create_task(wait(task))
+        await asyncio.sleep(0)  # it has cancelled the task, which hasn't noticed yet
         waiting.cancel("the scope's own words")
-        for _ in range(3):
-            await asyncio.sleep(0)
-        may_end.set()
-        await task
         return await waiting
 
     assert asyncio.run(story()) == ("the scope's own words",)

@@ -21,6 +21,7 @@ export class Composer {
     this.attachments = [];
     this.chatId = null;
     this.number = 1; // of replies
+    this.isNumberChosen = false; // here; else it is as the chat's settings have it
     this.comparison = null;
     this.isRunning = false;
     this.field = el("textarea", { rows: 1, placeholder: "Message…", "aria-label": "Message", enterkeyhint: "send" });
@@ -57,6 +58,7 @@ export class Composer {
   open(chatId) {
     this.chatId = chatId;
     this.attachments = [];
+    this.isNumberChosen = false;
     this.setComparison(null);
     this.field.value = sessionStorage.getItem(this.draftKey) ?? "";
     this.price.textContent = "";
@@ -65,20 +67,22 @@ export class Composer {
     this.fit();
   }
 
-  /** What is being written, to be put elsewhere. */
-  takeText() {
-    const text = this.field.value;
+  /** All that is being written and chosen, to be put elsewhere. */
+  take() {
+    const taken = { text: this.field.value, attachments: this.attachments, number: this.isNumberChosen ? this.number : null, comparison: this.comparison };
     this.field.value = "";
     sessionStorage.removeItem(this.draftKey);
-    return text;
+    return taken;
   }
 
-  putText(text) {
-    if (!text) return;
+  put({ text, attachments, number, comparison }) {
     this.field.value = text;
-    sessionStorage.setItem(this.draftKey, text);
+    if (text) sessionStorage.setItem(this.draftKey, text);
+    this.attachments = attachments;
+    if (number !== null) this.chooseNumber(number);
+    this.setComparison(comparison);
+    this.drawChips();
     this.fit();
-    this.plan();
   }
 
   get draftKey() {
@@ -97,6 +101,11 @@ export class Composer {
     if (!this.comparison) this.replies.value = String(this.number);
   }
 
+  chooseNumber(number) {
+    this.setNumReplies(number);
+    this.isNumberChosen = true;
+  }
+
   get numReplies() {
     return this.number;
   }
@@ -105,7 +114,7 @@ export class Composer {
 
   async chooseReplies() {
     if (this.replies.value !== COMPARE) {
-      this.setNumReplies(Number(this.replies.value));
+      this.chooseNumber(Number(this.replies.value));
       this.setComparison(null);
       return;
     }

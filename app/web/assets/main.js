@@ -100,7 +100,8 @@ class Page {
     this.conversation.update(news);
     this.topBar.showChat(news.chat);
     setTitle(news.chat.title);
-    if (this.numReplies !== news.num_replies) this.composer.setNumReplies(news.num_replies);
+    const isNew = this.numReplies === null; // then what was chosen before the chat was there counts
+    if (this.numReplies !== news.num_replies && !(isNew && this.composer.isNumberChosen)) this.composer.setNumReplies(news.num_replies);
     this.numReplies = news.num_replies;
     this.showEmptiness(news.path.length === 0);
     this.composer.setRunning(this.conversation.isRunning);
@@ -145,7 +146,7 @@ class Page {
     if (isTemporary) await this.createChat({ is_temporary: true });
   }
 
-  /** What is written meanwhile is meant for it: messages wait until it stands, and the text goes along. */
+  /** What is written and chosen meanwhile is meant for it: messages wait until it stands, and the rest goes along. */
   createChat(options = {}) {
     this.creating = this.beginChat(options);
     return this.creating;
@@ -154,9 +155,9 @@ class Page {
   async beginChat(options) {
     const answer = await attempt(() => post("chats", options));
     if (!answer) return null;
-    const text = this.chatId === null ? this.composer.takeText() : "";
+    const taken = this.chatId === null ? this.composer.take() : null;
     this.openChat(answer.chat_id);
-    this.composer.putText(text);
+    if (taken) this.composer.put(taken);
     return answer.chat_id;
   }
 
