@@ -64,6 +64,10 @@ class ReplyRunning(PagedChatError):
     """What was asked can't be done while this reply is being written."""
 
 
+class ModelInUse(PagedChatError):
+    """Another model can't take this one's place without ending what it is doing; that can be forced."""
+
+
 class EngineUnavailable(PagedChatError):
     """The model didn't load, or its engine has stopped: chats can be read, but nothing answers."""
 

@@ -20,10 +20,11 @@ from ..cache_view import block_note, block_view  # noqa: F401
 from ..engine_query import Query, TextQueryKind, query_kinds
 from ..service import prompts, search_watch  # noqa: F401
 from ..service.chat_events import EngineStatus
+from ..service.engine_guests import Guest
 from ..service.engine_host import EngineHost, LoadedEngine
+from ..task_end import end_tasks
 from ..token_view import token_piece  # noqa: F401
 from . import text_queries  # noqa: F401
-from ..task_end import end_tasks
 from .wire import Abort, Answer, Ask, Deltas, Ended, Loading, Refusal, Submit, WireError, from_json, to_json, write
 from .wire import read_order as read
 
@@ -53,6 +54,10 @@ class EngineSession:
         self._is_over = False
 
     async def serve(self) -> None:
+        with self._host.guests.visit(Guest.PROGRAM):
+            await self._serve()
+
+    async def _serve(self) -> None:
         unwatch = self._host.watch(self._note_status)
         self._note_status(self._host.status)
         telling = asyncio.create_task(self._tell_all())

@@ -15,8 +15,9 @@ from paged_chat.engine.request import SamplingParams
 from ..attachments import Attachment, with_attachments
 from ..chats import Chat, Message, MessageTree, Turn
 from ..comparison.variant import Variant, check_variants
+from ..counted import counted
 from ..engine_query import Query
-from ..errors import EmptyMessage, EngineUnavailable, ReplyRunning
+from ..errors import EmptyMessage, EngineUnavailable, ModelInUse
 from ..store.store import Store
 from ..transcript.miss_reason import MissReason
 from .background import Background
@@ -297,25 +298,27 @@ class ChatService(ChatLibrary):
     def switch_model(self, model: str, *, force: bool = False) -> None:
         """Closes the engine and loads another model for all chats, in the background; they keep what they name.
 
-        Also loads the same model again after it failed. Raises InvalidParameter for an empty name, and ReplyRunning
-        while replies are being written, unless `force` stops them.
+        Also loads the same model again after it failed. Raises InvalidParameter for an empty name, and ModelInUse
+        while replies are being written or other programs use the engine, unless `force` ends that.
         """
         self._switch(replace(self._host.config, model=model), None, force)
 
     def use_server(self, server: EngineServer, *, force: bool = False) -> None:
-        """Closes the engine and uses that of another process, with the model that it has. Raises ReplyRunning."""
+        """Closes the engine and uses that of another process, with the model that it has. Raises ModelInUse."""
         self._switch(self._host.config, server, force)
 
     def _switch(self, config: EngineConfig, server: EngineServer | None, force: bool) -> None:
         with self._sending:
             if force:
                 self._desk.stop()
-            elif num_running := len(self._desk.running()):
-                raise ReplyRunning(
-                    f"{num_running} {'reply is' if num_running == 1 else 'replies are'} being written: wait for the "
-                    f"end, or stop them, before you change the model"
-                )
+            elif uses := self._model_uses():
+                raise ModelInUse(f"{' and '.join(uses)}: another model would end that")
             self._host.switch(config, server)
+
+    def _model_uses(self) -> list[str]:
+        num_running = len(self._desk.running())
+        replies = [counted(num_running, "reply is being written", "replies are being written")] if num_running else []
+        return replies + self._host.guests.words
 
     def ask_engine(self, query: Query[Result]) -> Future[Result]:
         """Has the engine answer between two steps: snapshots, block events.

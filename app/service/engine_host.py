@@ -19,6 +19,7 @@ from ..engine_query import Query
 from ..errors import EngineUnavailable
 from ..transcript.transcript import ChatModel, Transcript
 from .chat_events import EnginePhase, EngineStatus
+from .engine_guests import EngineGuests
 from .served_engine import EngineServer, ModelFigures, OpenEngine, ServedEngine, model_figures
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ class EngineHost:
     """Holds one engine at a time; methods return at once, loading and closing go on in the background.
 
     Always: `loaded` is the future of the engine that `status` speaks of.
+
+    guests: other programs that use it, whatever model it has.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class EngineHost:
         on_change: hears of each new status, on any thread.
         server: whose engine, and so whose model, is used until another one is chosen; None opens one here.
         """
+        self.guests = EngineGuests()
         self._open_engine = open_engine
         self._listeners = [on_change]
         self._lock = threading.Lock()

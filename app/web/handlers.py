@@ -14,7 +14,7 @@ from paged_chat.engine.model.catalog import list_models
 from paged_chat.engine.request import SamplingParams
 
 from ..chats import Chat
-from ..errors import ReplyRunning
+from ..errors import ModelInUse
 from ..service.chat_library import DEFAULT_SAMPLING
 from ..service.chat_service import ChatService
 
@@ -177,11 +177,11 @@ class SettingsHandlers:
     # The model
 
     def switch_model(self, model: str | None) -> list[Update]:
-        """Where replies are running, says so, and shows the button that stops them first."""
+        """Where that would end what others do, says so, and shows the button that does it all the same."""
         with _shown_to_people():
             try:
                 self._service.switch_model((model or "").strip())
-            except ReplyRunning as error:
+            except ModelInUse as error:
                 return [gr.update(value=f"{error}.", visible=True), gr.update(visible=True)]
         return [gr.update(visible=False), gr.update(visible=False)]
 

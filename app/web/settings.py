@@ -51,7 +51,7 @@ def build_settings(service: ChatService) -> None:
         with gr.Row():
             switch = gr.Button("Load this model", size="sm", elem_id="pc-switch-model")
             force = gr.Button(
-                "Stop replies and load", size="sm", variant="stop", visible=False, elem_id="pc-force-model"
+                "Load it all the same", size="sm", variant="stop", visible=False, elem_id="pc-force-model"
             )
 
         refusal = gr.Markdown(visible=False)

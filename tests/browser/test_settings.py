@@ -5,6 +5,10 @@ import time
 
 from playwright.sync_api import expect
 
+from paged_chat.app.api.remote_engine import RemoteEngine
+from paged_chat.app.api.server_record import ServerRecord
+from paged_chat.app.service.served_engine import model_figures
+
 
 def wait_until(is_so):
     """For what Gradio tells the server, of which the page shows nothing."""
@@ -70,11 +74,47 @@ def test_another_model_waits_for_running_replies_or_stops_them(chat, engine):
     model.fill("other-model")
     model.press("Enter")
     drawer.get_by_role("button", name="Load this model").click()
-    expect(chat.page.get_by_text("1 reply is being written")).to_be_visible()
+    words = "1 reply is being written: another model would end that"
+    expect(chat.page.get_by_text(words)).to_be_visible()
     engine.may_load.clear()
-    drawer.get_by_role("button", name="Stop replies and load").click()
+    drawer.get_by_role("button", name="Load it all the same").click()
     expect(chat.page.locator(".engine-note")).to_have_text("Loading other-model · 25 %")
     expect(chat.replies.locator(".cost")).to_contain_text("stopped")
     engine.may_load.set()
     expect(chat.page.locator(".engine-note")).to_be_hidden()
     expect(chat.page.locator(".model")).to_have_text("other-model")
+
+
+def test_another_model_is_not_taken_from_a_program_that_uses_this_one_without_asking(chat, served, engine):
+    address = served.url.removeprefix("http://")
+    terminal = RemoteEngine(ServerRecord(command="web", address=address, pid=0, token="secret"))
+    try:
+        terminal.call(model_figures.ask()).result(20)
+        drawer = chat.open_settings()
+        model = drawer.locator("#pc-model input")
+        model.fill("other-model")
+        model.press("Enter")
+        drawer.get_by_role("button", name="Load this model").click()
+        words = "1 other program uses this model: another model would end that"
+        expect(chat.page.get_by_text(words)).to_be_visible()
+        assert [one.model_name for one in engine.models] == [served.service.engine_status.model]
+        drawer.get_by_role("button", name="Load it all the same").click()
+        expect(chat.page.locator(".model")).to_have_text("other-model")
+        assert terminal.ended.exception(20) is not None
+    finally:
+        terminal.close()
+
+
+def test_what_was_chosen_before_the_chat_began_is_not_lost_with_the_settings(chat, engine):
+    """The settings are a chat's, so the chat begins when they are opened."""
+    chat.field.fill("Say it")
+    chat.page.get_by_label("Replies", exact=True).select_option("3")
+    chat.open_settings()
+    expect(chat.rows).to_have_count(1)
+    chat.page.locator("#pc-settings-close").click()
+    expect(chat.field).to_have_value("Say it")
+    engine.enqueue("a", "b", "c")
+    chat.field.press("Enter")
+    expect(chat.replies).to_have_count(3)
+    chat.wait_for_end()
+    expect(chat.page.locator(".sharing")).to_have_text("3 replies used 4 blocks instead of 6")

@@ -3,7 +3,7 @@
 import pytest
 
 from chat_desk import until, updates_of
-from paged_chat.app.errors import EngineUnavailable, ReplyRunning
+from paged_chat.app.errors import EngineUnavailable, ModelInUse
 from paged_chat.app.service.model_notice import ModelNotice
 from paged_chat.engine.errors import ModelNotFound
 from patience import PATIENCE_S
@@ -102,7 +102,7 @@ def test_the_model_is_not_changed_under_a_running_reply_unless_forced(desk, serv
     chat = service.create_chat()
     [draft] = service.send(chat.id, "Go").replies
     desk.let(chat, 6)
-    with pytest.raises(ReplyRunning, match="1 reply is being written"):
+    with pytest.raises(ModelInUse, match="1 reply is being written: another model would end that"):
         service.switch_model("other-3b")
     service.switch_model("other-3b", force=True)
     desk.finish(chat)
