@@ -19,7 +19,7 @@ OWN = "chat"  # the word for the chat's own settings
 NOTHING = "-"  # the word for no value, and for no system prompt
 SYSTEM = "system"
 
-Setting: TypeAlias = float | int | None
+Setting: TypeAlias = float | int | bool | str | tuple[str, ...] | None
 
 _REAL = (
     "temperature",
@@ -31,8 +31,9 @@ _REAL = (
     "length_penalty",
 )
 _WHOLE = ("top_k", "max_tokens", "seed", "beam_width", "logprobs")
-_MAY_BE_NOTHING = ("max_tokens", "seed", "logprobs")
-SETTING_NAMES = (*_REAL, *_WHOLE)
+_EARLY_STOPPING: Mapping[str, bool | str] = {"true": True, "false": False, "never": "never"}
+_NOTHING: Mapping[str, Setting] = {"max_tokens": None, "seed": None, "logprobs": None, "stop": ()}
+SETTING_NAMES = (*_REAL, *_WHOLE, "early_stopping", "stop")
 _SHORT = {"temp": "temperature", "beams": "beam_width", "max": "max_tokens", "penalty": "repetition_penalty"}
 
 
@@ -51,7 +52,7 @@ class WrittenVariant:
 
     name: of their own; "" is made of what differs.
     preset: the name of kept settings, which take the place of the chat's.
-    changes: values as they were written, by the names of settings.
+    changes: values as they were written, by the names of settings; of several stop texts each on its own line.
     system: the name of a kept system prompt, "-" for none; None is the chat's own.
     system_prompt: a text in its place.
     """
@@ -65,7 +66,7 @@ class WrittenVariant:
     def __str__(self) -> str:
         """Its name: "warm, top p 0.9, system terse"."""
         words = [self.preset] if self.preset else []
-        words += [f"{_spoken(name)} {value}" for name, value in self.changes.items()]
+        words += [f"{_spoken(name)} {' '.join(value.split())}" for name, value in self.changes.items()]
         if self.system is not None:
             words.append("no system prompt" if self.system == NOTHING else f"system {self.system}")
         elif self.system_prompt is not None:
@@ -150,8 +151,14 @@ def _value(name: str, text: str) -> Setting:
     if name not in SETTING_NAMES:
         names = ", ".join(_spoken(name) for name in SETTING_NAMES)
         raise ComparisonRefused(f"there is no setting called {_spoken(name)!r}: there are {names}")
-    if text == NOTHING and name in _MAY_BE_NOTHING:
-        return None
+    if text == NOTHING and name in _NOTHING:
+        return _NOTHING[name]
+    if name == "stop":
+        return tuple(line for line in text.split("\n") if line)
+    if name == "early_stopping":
+        if text not in _EARLY_STOPPING:
+            raise ComparisonRefused(f"early stopping must be true, false or never, not {text!r}")
+        return _EARLY_STOPPING[text]
     try:
         return int(text) if name in _WHOLE else float(text)
     except ValueError:

@@ -21,6 +21,8 @@ from .settings import MAX_SYSTEM_PROMPT_LENGTH
 
 MEDIA_TYPES: dict[TableForm, str] = {"md": "text/markdown", "json": "application/json", "csv": "text/csv"}
 
+MAX_SETTING_LENGTH = 2000  # stop texts may be long
+
 router = APIRouter(prefix="/paged-chat")
 Answer = dict[str, Any]
 ReplyIds = Annotated[list[int], Query(max_length=64)]
@@ -31,7 +33,7 @@ class VariantFields(BaseModel):
 
     name: Annotated[str, Field(max_length=MAX_NAME_LENGTH)] = ""
     preset: str | None = None
-    changes: dict[str, Annotated[str, Field(max_length=40)]] = {}
+    changes: dict[str, Annotated[str, Field(max_length=MAX_SETTING_LENGTH)]] = {}
     system: str | None = None
     system_prompt: Annotated[str, Field(max_length=MAX_SYSTEM_PROMPT_LENGTH)] | None = None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from paged_chat.engine.errors import PagedChatError
+from paged_chat.engine.errors import InvalidParameter, PagedChatError
 from paged_chat.engine.model.catalog import list_models
 from paged_chat.engine.request import SamplingParams
 
@@ -122,14 +122,19 @@ class SettingsHandlers:
             if (chat.system_prompt or "") != text:
                 self._service.update_chat(chat.id, system_prompt=text if text.strip() else None)
 
-    def save_sampling(self, request: gr.Request, chat_id: str, *values: Any) -> None:
+    def save_sampling(self, request: gr.Request, chat_id: str, *values: Any) -> Update:
+        """Gives what is wrong with settings that can't be used together: it stands there until they can."""
         if not chat_id:  # Gradio tells of the values that the page begins with as of changes
-            return
+            return gr.update(visible=False)
         with _shown_to_people():
             chat = self._chat(chat_id, request)
-            sampling = SamplingForm(*values).over(chat.sampling)
+            try:
+                sampling = SamplingForm(*values).over(chat.sampling)
+            except InvalidParameter as error:
+                return gr.update(value=f"Not kept yet: {error}.", visible=True)
             if sampling != chat.sampling:
                 self._service.update_chat(chat.id, sampling=sampling)
+            return gr.update(visible=False)
 
     def reset_sampling(self, chat_id: str, request: gr.Request) -> list[Any]:
         with _shown_to_people():

@@ -14,6 +14,8 @@ MAX_REPLIES = 8
 MAX_BEAMS = 16
 MAX_ALTERNATIVES = 20
 MAX_SYSTEM_PROMPT_LENGTH = 100_000
+MOST_TOKENS = 2**31 - 1
+MAX_SEED = 2**53 - 1  # up to there a browser's numbers are exact
 # The page's script says which chat the settings are of, when they are opened and when another chat is; it is told that
 # somebody hears it.
 _HEAR_OF_CHAT = """
@@ -23,8 +25,7 @@ addEventListener("paged-chat:settings", (event) => {
 });
 dispatchEvent(new CustomEvent("paged-chat:settings-stand"));
 """
-_CLOSE = "() => document.body.classList.remove('pc-shows-settings')"
-_LOADED = "() => document.getElementById('pc-settings').classList.remove('is-loading')"
+_LOADED = "() => dispatchEvent(new CustomEvent('paged-chat:settings-read'))"
 # Events that only touch a chat's row: they wait for nobody, and show no progress.
 _QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
@@ -35,9 +36,10 @@ def build_settings(service: ChatService) -> None:
     with gr.Column(elem_id="pc-settings"):
         with gr.Row(elem_classes="pc-settings-head"):
             gr.HTML("<h2>Settings</h2>")
-            close = gr.Button("Close", size="sm", scale=0, min_width=90, elem_id="pc-settings-close")
+            gr.Button("Close", size="sm", scale=0, min_width=90, elem_id="pc-settings-close")
         asked_for = gr.HTML(html_template="", js_on_load=_HEAR_OF_CHAT, visible="hidden")
         chat_id = gr.Textbox(visible="hidden")
+        fault = gr.Markdown(visible=False, elem_id="pc-settings-fault")
 
         gr.Markdown("### Model")
         model = gr.Dropdown(
@@ -71,7 +73,6 @@ def build_settings(service: ChatService) -> None:
         reset = gr.Button("Reset all of these", size="sm", elem_id="pc-reset-sampling")
         sampling_preset, keep_sampling, drop_sampling = _preset_row("settings", "pc-sampling-preset")
 
-    close.click(None, js=_CLOSE)
     asked_for.input(
         handlers.load,
         asked_for,
@@ -80,7 +81,7 @@ def build_settings(service: ChatService) -> None:
     ).then(None, js=_LOADED)
     system_prompt.blur(handlers.save_system_prompt, [chat_id, system_prompt], **_QUIET)
     for field in fields:
-        field.change(handlers.save_sampling, [chat_id, *fields], trigger_mode="always_last", **_QUIET)
+        field.change(handlers.save_sampling, [chat_id, *fields], fault, trigger_mode="always_last", **_QUIET)
     reset.click(handlers.reset_sampling, chat_id, fields, **_QUIET)
 
     prompt_preset.input(handlers.use_system_prompt, [chat_id, prompt_preset], system_prompt, **_QUIET)
@@ -121,10 +122,17 @@ def _sampling_fields() -> list[Any]:
         info="Empty: what the window holds.",
         precision=0,
         minimum=1,
+        maximum=MOST_TOKENS,
         elem_id="pc-max_tokens",
     )
     seed = gr.Number(
-        form.seed, label="Seed", info="Empty: another one for each reply.", precision=0, minimum=0, elem_id="pc-seed"
+        form.seed,
+        label="Seed",
+        info="Empty: another one for each reply.",
+        precision=0,
+        minimum=0,
+        maximum=MAX_SEED,
+        elem_id="pc-seed",
     )
     with gr.Accordion("More", open=False):
         top_p = slider("top_p", "Top p", 0.01, 1, 0.01, "Draw from the likeliest tokens that reach p together.")

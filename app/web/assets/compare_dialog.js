@@ -6,12 +6,25 @@ import { openDialog } from "./notices.js";
 const LEAST = 2;
 const MOST = 6;
 const OWN_TEXT = "\u0000own"; // no kept system prompt can have this name
-const FIELDS = [
-  ["temperature", "Temperature", { min: 0, max: 100, step: "any" }],
-  ["top_p", "Top p", { min: 0, max: 1, step: "any" }],
-  ["seed", "Seed", { min: 0, step: 1 }],
-  ["beam_width", "Beam width", { min: 1, max: 64, step: 1 }],
+const ANY = { step: "any" };
+const FIRST_FIELDS = [
+  ["temperature", "Temperature", { min: 0, max: 100, ...ANY }],
+  ["top_p", "Top p", { min: 0, max: 1, ...ANY }],
+  ["seed", "Seed", { min: 0, max: Number.MAX_SAFE_INTEGER, step: 1 }],
+  ["max_tokens", "Longest reply", { min: 1, max: 2 ** 31 - 1, step: 1 }],
 ];
+const MORE_FIELDS = [
+  ["top_k", "Top k", { min: 0, max: 2 ** 31 - 1, step: 1 }],
+  ["min_p", "Min p", { min: 0, max: 1, ...ANY }],
+  ["repetition_penalty", "Repetition penalty", { min: 0, max: 100, ...ANY }],
+  ["presence_penalty", "Presence penalty", { min: -100, max: 100, ...ANY }],
+  ["frequency_penalty", "Frequency penalty", { min: -100, max: 100, ...ANY }],
+  ["logprobs", "Alternatives kept", { min: 0, max: 64, step: 1 }],
+  ["beam_width", "Beam search", { min: 1, max: 64, step: 1 }],
+  ["length_penalty", "Length penalty", { min: -10, max: 10, ...ANY }],
+];
+// In the words of the settings.
+const ENDS = [["", "same"], ["true", "once as many have ended"], ["false", "once it looks settled"], ["never", "once it surely is"]];
 
 let last = [{}, { changes: { temperature: "0" } }]; // as they were compared last
 
@@ -41,7 +54,16 @@ export class CompareDialog {
   add(variant) {
     const name = el("input", { type: "text", "data-field": "name", maxlength: 60, value: variant.name ?? "", placeholder: "made of what differs" });
     const preset = choice("preset", [["", "This chat's"], ...this.kept.presets.map((one) => [one, one])], variant.preset);
-    const fields = FIELDS.map(([field, label, limits]) => labelled(label, el("input", { type: "number", "data-change": field, ...limits, value: variant.changes?.[field] ?? "", placeholder: "same" })));
+    const changes = variant.changes ?? {};
+    const number = ([field, label, limits]) => labelled(label, el("input", { type: "number", "data-change": field, ...limits, value: changes[field] ?? "", placeholder: "same" }));
+    const ends = choice("", ENDS, changes.early_stopping);
+    ends.dataset.change = "early_stopping";
+    const stop = el("textarea", { "data-change": "stop", rows: 2, maxlength: 2000, placeholder: "same; one on each line" });
+    stop.value = changes.stop ?? "";
+    const isMoreUsed = MORE_FIELDS.some(([field]) => changes[field]) || changes.early_stopping || changes.stop;
+    const more = el("details", { class: "variant-more", open: Boolean(isMoreUsed) }, el("summary", {}, "More settings"),
+      el("div", { class: "variant-fields" }, ...MORE_FIELDS.map(number), labelled("Beam search ends", ends), labelled("Stop texts", stop)));
+    more.addEventListener("invalid", () => { more.open = true; }, true); // what is at fault has to be seen
     const system = choice("system", [["", "This chat's"], ["-", "None"], ...this.kept.system_prompts.map((one) => [one, one]), [OWN_TEXT, "Another…"]], variant.system_prompt === undefined ? variant.system : OWN_TEXT);
     const text = el("textarea", { "data-field": "system_prompt", rows: 2, "aria-label": "Text of the system prompt", placeholder: "System prompt of this variant" });
     text.value = variant.system_prompt ?? "";
@@ -50,7 +72,7 @@ export class CompareDialog {
     showText();
     const remove = iconButton("close", "Take this variant away", () => { row.remove(); this.number(); });
     const row = el("fieldset", { class: "variant" }, el("legend", {}), remove,
-      labelled("Name", name), labelled("Settings", preset), ...fields, labelled("System prompt", system), text);
+      labelled("Name", name), labelled("Settings", preset), ...FIRST_FIELDS.map(number), labelled("System prompt", system), text, more);
     this.rows.append(row);
     this.number();
     return name;
@@ -96,7 +118,7 @@ function labelled(label, input) {
 }
 
 function choice(field, options, chosen) {
-  const select = el("select", { "data-field": field }, ...options.map(([value, words]) => el("option", { value }, words)));
+  const select = el("select", { "data-field": field || null }, ...options.map(([value, words]) => el("option", { value }, words)));
   select.value = chosen ?? "";
   if (select.selectedIndex < 0) select.value = "";
   return select;

@@ -6,7 +6,7 @@ import { openDialog } from "./notices.js";
 const KEYS = [
   ["Enter", "send"],
   ["Shift Enter", "a new line"],
-  ["Esc", "stop the reply"],
+  ["Esc", "close what is open, stop the reply"],
   ["Ctrl K", "search"],
   ["Ctrl Shift O", "new chat"],
   ["Ctrl /", "these keys"],
@@ -14,7 +14,7 @@ const KEYS = [
   ["↑ ↓", "through the list of chats"],
 ];
 
-/** actions: newChat, search, stop, help. On a Mac the command key does what Ctrl does. */
+/** actions: newChat, search, help, and escape(target) for what has the focus. On a Mac the command key does what Ctrl does. */
 export function bindKeys(actions) {
   addEventListener("keydown", (event) => {
     const isCommand = event.ctrlKey || event.metaKey;
@@ -22,12 +22,17 @@ export function bindKeys(actions) {
     if (isCommand && !event.shiftKey && key === "k") actions.search();
     else if (isCommand && event.shiftKey && key === "o") actions.newChat();
     else if (isCommand && key === "/") actions.help();
-    else if (event.key === "Escape" && !document.querySelector("dialog[open], .menu")) {
-      actions.stop();
+    else if (event.key === "Escape" && !document.querySelector("dialog[open], .menu") && !isListOpen(event.target)) {
+      actions.escape(event.target);
       return;
     } else return;
     event.preventDefault();
   });
+}
+
+/** One of Gradio's lists of choices: Escape closes it first. */
+function isListOpen(target) {
+  return target.getAttribute("role") === "listbox" && target.getAttribute("aria-expanded") === "true";
 }
 
 export function showKeys(root) {

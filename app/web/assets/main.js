@@ -8,8 +8,9 @@ import { Conversation } from "./conversation.js";
 import { el, iconButton } from "./dom.js";
 import { loadingWords } from "./engine.js";
 import { bindKeys, showKeys } from "./keys.js";
-import { attempt, mountNotices, notify } from "./notices.js";
+import { attempt, isByKeyboard, mountNotices, notify } from "./notices.js";
 import { Panel } from "./panel.js";
+import { guardNumbers } from "./settings_fields.js";
 import { Sidebar } from "./sidebar.js";
 import { keepTheme, toggleTheme } from "./theme.js";
 import { setTitle } from "./title.js";
@@ -30,7 +31,7 @@ class Page {
       tell: (request) => this.connection.tell(request),
       toggleTheme,
       showHelp: () => showKeys(this.root),
-      close: () => this.root.classList.remove("shows-sidebar"),
+      close: () => this.topBar.toggleSidebar(),
     });
     this.topBar = new TopBar(this.root, { openSettings: () => this.openSettings(), keepChat: () => this.keepChat(this.chatId) });
     this.welcome = new Welcome((text) => this.composer.actions.send({ text, attachments: [], n: this.composer.numReplies }));
@@ -49,12 +50,15 @@ class Page {
     this.root.append(this.sidebar.element, el("main", { class: "main" }, this.topBar.element, this.welcome.element, this.conversation.element, this.engineNote, this.composer.element), cache);
     document.body.prepend(this.root);
     mountNotices(this.root);
+    guardNumbers();
     bindKeys({
       newChat: () => this.newChat(),
-      search: () => { this.root.classList.add("shows-sidebar"); this.sidebar.focusSearch(); },
-      stop: () => this.conversation.isRunning && this.stop(),
+      search: () => { this.topBar.showSidebar(); this.sidebar.focusSearch(); },
+      escape: (target) => this.escape(target),
       help: () => showKeys(this.root),
     });
+    addEventListener("paged-chat:settings-read", () => this.takeSettingsRead());
+    addEventListener("click", ({ target }) => target.closest?.("#pc-settings-close") && this.closeSettings());
     addEventListener("popstate", () => this.show(chatIdOfAddress()));
     this.show(chatIdOfAddress());
     this.settingsStand = new Promise((stand) => addEventListener("paged-chat:settings-stand", stand, { once: true }));
@@ -110,7 +114,7 @@ class Page {
 
   takeGone(news) {
     if (news.chat_id !== this.chatId) return;
-    notify("There is no such chat, or it was deleted.");
+    if (news.chat_id !== this.sidebar.leavingId) notify("There is no such chat, or it was deleted.");
     this.newChat();
   }
 
@@ -178,11 +182,18 @@ class Page {
 
   /** Settings are a chat's; where there is none yet, one begins. */
   async openSettings() {
+    const opener = document.activeElement;
     await this.settingsStand;
-    const isShown = document.body.classList.toggle(SETTINGS);
-    if (isShown && this.chatId === null) {
+    if (document.body.classList.contains(SETTINGS)) {
+      this.closeSettings();
+      return;
+    }
+    document.body.classList.add(SETTINGS);
+    this.settingsOpener = opener;
+    if (this.chatId === null) {
       this.blockSettings();
       await this.createChat();
+      opener.focus(); // which the new chat has taken
     } else this.tellSettings();
   }
 
@@ -190,11 +201,24 @@ class Page {
   tellSettings() {
     if (!document.body.classList.contains(SETTINGS)) return;
     if (this.chatId === null) {
-      document.body.classList.remove(SETTINGS);
+      this.closeSettings();
       return;
     }
     this.blockSettings();
     dispatchEvent(new CustomEvent("paged-chat:settings", { detail: { chatId: this.chatId } }));
+  }
+
+  closeSettings() {
+    document.body.classList.remove(SETTINGS);
+    this.settingsOpener?.focus();
+    this.settingsOpener = null;
+  }
+
+  takeSettingsRead() {
+    const settings = document.getElementById("pc-settings");
+    settings.classList.remove("is-loading");
+    // Who opened them goes on there; who has gone on elsewhere meanwhile stays.
+    if (this.settingsOpener && this.settingsOpener === document.activeElement) document.getElementById("pc-settings-close").focus();
   }
 
   /** Until they are read, what somebody changes would be another chat's. */
@@ -221,6 +245,15 @@ class Page {
     return new Promise((take) => new CompareDialog(this.root, kept, check, take));
   }
 
+  /** Closes what covers the conversation and has the focus; else stops what is being written, or closes the settings. */
+  escape(target) {
+    if (target.closest("#pc-settings")) this.closeSettings();
+    else if (target.closest(".sidebar") && this.root.classList.contains("shows-sidebar")) this.topBar.toggleSidebar();
+    else if (target.closest(".cache-panel") && this.topBar.isPanelOver) this.topBar.togglePanel();
+    else if (this.conversation.isRunning) this.stop();
+    else if (document.body.classList.contains(SETTINGS)) this.closeSettings();
+  }
+
   stop() {
     return attempt(() => post(`chats/${this.chatId}/stop`));
   }
@@ -244,8 +277,9 @@ class Page {
         if (answer) this.openChat(answer.chat_id);
       },
       delete: async (id) => {
+        const takesFocus = isByKeyboard();
         if (!(await act(id, "delete"))) return;
-        notify("The message and what followed it are deleted.", { action: { name: "Undo", run: () => act(id, "restore") } });
+        notify("The message and what followed it are deleted.", { action: { name: "Undo", run: () => act(id, "restore") }, takesFocus });
       },
       tokens: (id) => attempt(() => get(`chats/${this.chatId}/messages/${id}/tokens`)),
       token: (id, index, numTokens) => attempt(() => get(`chats/${this.chatId}/messages/${id}/tokens/${index}?num_tokens=${numTokens}`)),

@@ -12,17 +12,38 @@ export function mountNotices(root) {
   root.append(place);
 }
 
-/** A line of text for some seconds; with an action, such as {name: "Undo", run}. */
-export function notify(text, { action = null, isError = false } = {}) {
+/**
+ * A line of text for some seconds, and as long as the pointer or the focus is on it; with an action, such as
+ * {name: "Undo", run}, which takes the focus if it is told to.
+ */
+export function notify(text, { action = null, takesFocus = false, isError = false } = {}) {
   const notice = el("div", { class: isError ? "notice is-error" : "notice" }, el("span", {}, text));
-  const close = () => notice.remove();
+  const close = () => {
+    const hadFocus = notice.contains(document.activeElement);
+    notice.remove();
+    if (hadFocus && matchMedia("(hover: hover)").matches) document.querySelector(".composer textarea").focus();
+  };
+  if (isError) for (const other of [...place.children]) if (other.firstChild.textContent === text) other.remove(); // said again, not twice
   if (action) {
-    notice.append(el("button", { type: "button", onclick: () => { close(); action.run(); } }, action.name));
+    const button = el("button", { type: "button", onclick: () => { close(); action.run(); } }, action.name);
+    notice.append(button);
+    if (takesFocus) setTimeout(() => button.focus()); // what is done beside the notice may move it
   }
   notice.append(el("button", { type: "button", class: "notice-close", "aria-label": "Close", onclick: close }, "×"));
   place.append(notice);
-  setTimeout(close, NOTICE_MS);
+  const endLater = () => setTimeout(() => (notice.matches(":hover, :focus-within") ? endLater() : close()), NOTICE_MS);
+  endLater();
 }
+
+/** Whether what somebody does now is done with a key, on something that isn't written in. */
+export function isByKeyboard() {
+  const { activeElement } = document;
+  return activeElement.matches(":focus-visible:not(input, textarea)") || (activeElement === document.body && isKeyLast);
+}
+
+let isKeyLast = false; // and not the pointer
+addEventListener("keydown", () => { isKeyLast = true; }, true);
+addEventListener("pointerdown", () => { isKeyLast = false; }, true);
 
 /** Runs what asks the server; tells the person what was refused. Gives null then. */
 export async function attempt(work) {
@@ -81,10 +102,10 @@ export function openDialog(root, title, ...children) {
 
 /** Asks for a line of text; `run` gets it. */
 export function askForLine(root, title, value, run) {
-  const input = el("input", { type: "text", value, maxlength: 300, "aria-label": title });
+  const input = el("input", { type: "text", value, maxlength: 300, required: true, pattern: ".*\\S.*", title: "A name of at least one letter", "aria-label": title });
   const form = el(
     "form",
-    { method: "dialog", onsubmit: () => input.value.trim() && run(input.value.trim()) },
+    { method: "dialog", onsubmit: () => run(input.value.trim()) },
     input,
     el(
       "div",

@@ -31,7 +31,7 @@ export class SideBySide {
   }
 
   tab(name, index) {
-    return el("button", { type: "button", role: "tab", onclick: () => this.choose(index) }, name);
+    return el("button", { type: "button", role: "tab", onclick: () => this.choose(index), onkeydown: (event) => this.walk(event, index) }, name);
   }
 
   column(node, name) {
@@ -42,13 +42,26 @@ export class SideBySide {
   /** On a narrow page one column is seen at a time. */
   choose(index) {
     this.columns.forEach((column, place) => column.classList.toggle("is-chosen", place === index));
-    [...this.tabs.children].forEach((tab, place) => tab.setAttribute("aria-selected", place === index));
+    [...this.tabs.children].forEach((tab, place) => {
+      tab.setAttribute("aria-selected", place === index);
+      tab.tabIndex = place === index ? 0 : -1;
+    });
   }
 
   /** What they use together, and what they would use each alone; null while that isn't known. */
   showSharing(words) {
     setText(this.sharing, words ?? "");
     this.sharing.hidden = words === null;
+  }
+
+  /** With the arrow keys from tab to tab. */
+  walk(event, index) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const next = (index + step + this.columns.length) % this.columns.length;
+    this.choose(next);
+    this.tabs.children[next].focus();
+    event.preventDefault();
   }
 
   // What differs

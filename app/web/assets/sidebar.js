@@ -3,7 +3,7 @@
 import { download, get, post, upload } from "./api.js";
 import { el, iconButton } from "./dom.js";
 import { counted, dayGroup } from "./format.js";
-import { askForLine, attempt, notify, openMenu } from "./notices.js";
+import { askForLine, attempt, isByKeyboard, notify, openMenu } from "./notices.js";
 
 const SEARCH_PAUSE_MS = 180;
 const LIST_PAGE = 200;
@@ -15,8 +15,9 @@ export class Sidebar {
     this.actions = actions;
     this.chatId = null;
     this.isArchive = false;
+    this.leavingId = null; // a chat that was deleted here: that it has gone is no news
     this.news = { chats: [], has_more: false };
-    this.search = el("input", { type: "search", placeholder: "Search", "aria-label": "Search in all chats", title: "Search (Ctrl K)" });
+    this.search = el("input", { type: "search", placeholder: "Search", maxlength: 1000, "aria-label": "Search in all chats", title: "Search (Ctrl K)" });
     this.list = el("nav", { class: "chat-list", "aria-label": "Chats" });
     this.importer = el("input", { type: "file", hidden: true, accept: ".json,.md,.zip", onchange: () => this.importPicked() });
     const more = iconButton("more", "Import, export, archive", () => this.openMore(more), { "aria-haspopup": "menu" });
@@ -104,16 +105,23 @@ export class Sidebar {
 
   async archive(chat) {
     const set = (is_archived) => attempt(() => post(`chats/${chat.id}`, { is_archived }));
+    const takesFocus = isByKeyboard();
     if (!(await set(!chat.is_archived)) || chat.is_archived) return;
-    notify(`“${chat.title}” is in the archive.`, { action: { name: "Undo", run: () => set(false) } });
+    notify(`“${chat.title}” is in the archive.`, { action: { name: "Undo", run: () => set(false) }, takesFocus });
   }
 
   async delete(chat) {
-    if (!(await attempt(() => post(`chats/${chat.id}/delete`)))) return;
+    const takesFocus = isByKeyboard();
+    this.leavingId = chat.id;
+    if (!(await attempt(() => post(`chats/${chat.id}/delete`)))) {
+      this.leavingId = null;
+      return;
+    }
     const undo = async () => {
+      this.leavingId = null;
       if (await attempt(() => post(`chats/${chat.id}/restore`))) this.actions.openChat(chat.id);
     };
-    notify(`“${chat.title}” is deleted.`, { action: { name: "Undo", run: undo } });
+    notify(`“${chat.title}” is deleted.`, { action: { name: "Undo", run: undo }, takesFocus });
     if (chat.id === this.chatId) this.actions.newChat();
   }
 

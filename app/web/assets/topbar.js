@@ -6,6 +6,8 @@ import { askForLine, attempt } from "./notices.js";
 import { loadingWords, shortModel } from "./engine.js";
 
 const PANEL = "paged-chat panel";
+const WIDE = "(min-width: 1200px)"; // the panel stands beside the conversation
+const NARROW = "(max-width: 899px)"; // the list comes over it
 
 export class TopBar {
   /** actions: openSettings(), keepChat(). */
@@ -17,17 +19,18 @@ export class TopBar {
     this.keep = el("button", { type: "button", class: "button keep", hidden: true, onclick: keepChat, title: "Store this temporary chat" }, "Keep this chat");
     this.model = el("button", { type: "button", class: "model", onclick: openSettings, title: "Model and settings" });
     this.panelButton = iconButton("cache", "Show or hide the cache", () => this.togglePanel(), { "aria-controls": "cache-panel" });
+    this.sidebarButton = iconButton("menu", "Chats", () => this.toggleSidebar(), { class: "icon-button sidebar-toggle" });
     this.element = el(
       "header",
       { class: "topbar" },
-      iconButton("menu", "Chats", () => this.toggleSidebar(), { class: "icon-button sidebar-toggle" }),
+      this.sidebarButton,
       el("div", { class: "title-place" }, this.title, this.mark, this.keep),
       this.model,
       iconButton("settings", "Settings", openSettings),
       this.panelButton,
     );
     // There from the start where there is room, unless somebody hid it; on a narrower page it would cover the chat.
-    const wide = matchMedia("(min-width: 1200px)");
+    const wide = matchMedia(WIDE);
     const fit = () => this.setPanel(wide.matches && localStorage.getItem(PANEL) !== "hidden");
     wide.addEventListener("change", fit);
     fit();
@@ -52,16 +55,29 @@ export class TopBar {
     askForLine(this.root, "Rename the chat", title, (line) => attempt(() => post(`chats/${id}`, { title: line })));
   }
 
-  /** On a wide page the list goes away; on a narrow one it comes over the conversation. */
+  /** On a wide page the list goes away; on a narrow one it comes over the conversation, and the focus with it. */
   toggleSidebar() {
-    const isNarrow = matchMedia("(max-width: 899px)").matches;
-    this.root.classList.toggle(isNarrow ? "shows-sidebar" : "hides-sidebar");
+    if (!matchMedia(NARROW).matches) this.root.classList.toggle("hides-sidebar");
+    else if (this.root.classList.toggle("shows-sidebar")) this.root.querySelector(".sidebar .only-narrow").focus();
+    else this.sidebarButton.focus();
+  }
+
+  showSidebar() {
+    this.root.classList.add("shows-sidebar"); // where it is narrow
+    this.root.classList.remove("hides-sidebar");
   }
 
   togglePanel() {
     const isShown = !this.root.classList.contains("shows-panel");
     localStorage.setItem(PANEL, isShown ? "shown" : "hidden");
     this.setPanel(isShown);
+    if (!isShown) this.panelButton.focus();
+    else if (!matchMedia(WIDE).matches) this.root.querySelector(".cache-head button").focus();
+  }
+
+  /** Whether it covers the conversation. */
+  get isPanelOver() {
+    return this.root.classList.contains("shows-panel") && !matchMedia(WIDE).matches;
   }
 
   setPanel(isShown) {
