@@ -74,6 +74,60 @@ def test_what_differs_is_shown_with_lines_and_the_table_is_exported(chat, engine
     ]
 
 
+def test_all_settings_can_be_compared(chat, engine, served):
+    chat.page.get_by_role("combobox", name="Replies").select_option("Compare…")
+    dialog = chat.page.get_by_role("dialog", name="Compare")
+    row = dialog.get_by_role("group", name="Variant 1")
+    row.get_by_text("More settings").click()
+    written = {
+        "Temperature": "0.5",
+        "Top p": "0.9",
+        "Seed": "7",
+        "Longest reply": "30",
+        "Top k": "40",
+        "Min p": "0.05",
+        "Repetition penalty": "1.1",
+        "Presence penalty": "-0.5",
+        "Frequency penalty": "0.25",
+        "Alternatives kept": "2",
+        "Beam search": "1",
+        "Length penalty": "2",
+        "Stop texts": "###\nEND",
+    }
+    for label, value in written.items():
+        row.get_by_label(label, exact=True).fill(value)
+    row.get_by_label("Beam search ends", exact=True).select_option("once it surely is")
+    row.get_by_label("Name", exact=True).fill("all")
+    compare = dialog.get_by_role("button", name="Compare", exact=True)
+    row.get_by_label("Min p", exact=True).fill("2")  # the browser says what is wrong, where it can be seen
+    row.get_by_text("More settings").click()
+    compare.click()
+    expect(row.get_by_label("Min p", exact=True)).to_be_visible()
+    assert row.get_by_label("Min p", exact=True).evaluate("field => field.validity.rangeOverflow")
+    row.get_by_label("Min p", exact=True).fill("0.05")
+    compare.click()
+    expect(dialog).to_have_count(0)
+    engine.enqueue("one")
+    engine.enqueue("two")
+    chat.ask("Fish?")
+    [changed] = [m for m in served.service.tree(chat.chat_id) if m.variant and m.variant.name == "all"]
+    assert changed.sampling == SamplingParams(
+        temperature=0.5,
+        top_p=0.9,
+        seed=7,
+        max_tokens=30,
+        top_k=40,
+        min_p=0.05,
+        repetition_penalty=1.1,
+        presence_penalty=-0.5,
+        frequency_penalty=0.25,
+        logprobs=2,
+        length_penalty=2.0,
+        early_stopping="never",
+        stop=("###", "END"),
+    )
+
+
 def test_what_is_refused_is_said_in_the_dialog(chat, faults):
     faults.expected_errors.append("409")
     dialog = choose(chat, {"Name": "same"}, {"Name": "same"})

@@ -29,7 +29,7 @@ def test_the_settings_take_the_focus_and_give_it_back(chat, engine, served):
     model = drawer.locator("#pc-model input")
     walk_to(page, model, "Shift+Tab")
     keyboard.press("ArrowDown")
-    options = page.get_by_role("option")
+    options = page.locator("ul[role=listbox] [role=option]")
     expect(options.first).to_be_visible()
     keyboard.press("Escape")  # closes the list alone
     expect(options).to_have_count(0)

@@ -2,11 +2,13 @@
 
 import re
 import time
+from dataclasses import replace
 
 from playwright.sync_api import expect
 
 from paged_chat.app.api.remote_engine import RemoteEngine
 from paged_chat.app.api.server_record import ServerRecord
+from paged_chat.app.service.chat_library import DEFAULT_SAMPLING
 from paged_chat.app.service.served_engine import model_figures
 
 
@@ -40,6 +42,71 @@ def test_sampling_settings_are_the_chats_own_and_are_used(chat, engine, served):
     chat.ask("Two")
     [_, (_, params, _)] = engine.models[0].submitted
     assert (params.temperature, params.seed) == (0.3, 42)
+
+
+def type_into(field, text):
+    """As a person does, over what stands there, and on to the next field."""
+    field.press("Control+A")
+    field.press("Delete")
+    field.press_sequentially(text)
+    field.press("Tab")
+
+
+def test_what_is_no_number_for_a_setting_is_told_and_the_setting_stays(chat, served):
+    drawer = chat.open_settings()
+    drawer.get_by_role("button", name="More").last.click()
+
+    def number(name):
+        return drawer.locator(f"#pc-{name} input[type=number]")
+
+    told = {
+        ("temperature", ""): "Temperature: a number from 0 to 2. It stays 0.7.",
+        ("temperature", "1e9"): "Temperature: a number from 0 to 2. It stays 0.7.",
+        ("top_p", "-5"): "Top p: a number from 0.01 to 1. It stays 0.95.",
+        ("top_k", "0.5"): "Top k: a whole number from 0 to 200. It stays 0.",
+        ("beam_width", "1e400"): "Beam search: a whole number from 1 to 16. It stays 1.",
+        ("max_tokens", "-1"): "Longest reply, in tokens: a whole number from 1 to 2,147,483,647. It stays 1024.",
+        ("seed", "99999999999999999999"): "Seed: a whole number from 0 to 9,007,199,254,740,991. It stays empty.",
+    }
+    for (name, text), words in told.items():
+        before = number(name).input_value()
+        type_into(number(name), text)
+        expect(chat.notice.get_by_text(words, exact=True)).to_be_visible()
+        expect(number(name)).to_have_value(before)
+    type_into(number("max_tokens"), "")  # which has a meaning of its own
+    type_into(number("min_p"), "0.25")
+    kept = DEFAULT_SAMPLING
+    wait_until(lambda: served.service.chat(chat.chat_id).sampling == replace(kept, max_tokens=None, min_p=0.25))
+
+
+def test_beams_are_searched_with_the_settings_that_go_with_them(chat, served, engine):
+    drawer = chat.open_settings()
+    drawer.get_by_role("button", name="More").last.click()
+    type_into(drawer.locator("#pc-beam_width input[type=number]"), "3")
+    fault = drawer.locator("#pc-settings-fault")
+    expect(fault).to_contain_text("Not kept yet: beam_width 3 looks for the likeliest replies and draws nothing")
+    type_into(drawer.locator("#pc-temperature input[type=number]"), "0")
+    expect(fault).to_be_hidden()
+    type_into(drawer.locator("#pc-num_replies input[type=number]"), "2")
+    type_into(drawer.locator("#pc-length_penalty input[type=number]"), "0.5")
+    type_into(drawer.locator("#pc-max_tokens input[type=number]"), "12")
+    drawer.locator("#pc-early_stopping input").click()
+    chat.page.get_by_role("option", name="once it surely is").click()
+    wanted = replace(
+        DEFAULT_SAMPLING, beam_width=3, temperature=0.0, n=2, max_tokens=12, length_penalty=0.5, early_stopping="never"
+    )
+    wait_until(lambda: served.service.chat(chat.chat_id).sampling == wanted)
+    chat.page.locator("#pc-settings-close").click()
+    expect(chat.page.get_by_label("Replies", exact=True)).to_have_value("2")
+    engine.hold()
+    chat.send("Greet")
+    engine.let(6)
+    expect(chat.replies.first.locator(".cost")).to_contain_text("searching: 3 beams · 6 tokens · ")
+    engine.go()
+    expect(chat.page.locator(".reply-column")).to_have_count(2)
+    chat.wait_for_end()
+    [(_, params, _)] = engine.models[0].submitted
+    assert (params.beam_width, params.n, params.length_penalty, params.early_stopping) == (3, 2, 0.5, "never")
 
 
 def test_a_system_prompt_is_kept_as_a_preset_and_used_in_another_chat(chat, engine, served):

@@ -190,9 +190,13 @@ export class Composer {
 
   /** What sending this would cost, once there is a pause in the writing. */
   plan() {
+    this.endPlan();
+    this.planTimer = setTimeout(() => this.askPlan(), PLAN_PAUSE_MS);
+  }
+
+  endPlan() {
     clearTimeout(this.planTimer);
     this.planRequest?.abort();
-    this.planTimer = setTimeout(() => this.askPlan(), PLAN_PAUSE_MS);
   }
 
   async askPlan() {

@@ -23,14 +23,13 @@ export function costLine(message) {
   const words = [];
   if (message.model) words.push(message.model.split(/[\\/]/).filter(Boolean).pop());
   const cost = message.cost;
-  if (cost) {
-    words.push(`${count(cost.num_cached_tokens)} reused`, `${count(cost.num_computed_tokens)} computed`);
+  if (cost) words.push(`${count(cost.num_cached_tokens)} reused`, `${count(cost.num_computed_tokens)} computed`);
+  if (message.search) words.push(`searching: ${message.search}`);
+  else if (cost) {
     words.push(counted(cost.num_generated_tokens, "token"));
     if (cost.ttft_ms !== null) words.push(`TTFT ${duration(cost.ttft_ms)}`);
     if (cost.tokens_per_s) words.push(`${Math.round(cost.tokens_per_s)} tok/s`);
     if (cost.num_accepted_tokens) words.push(`${count(cost.num_accepted_tokens)} guessed`);
-  } else if (message.search) {
-    words.push(`searching: ${message.search}`);
   } else if (message.num_generated_tokens) {
     words.push(counted(message.num_generated_tokens, "token"));
     if (message.tokens_per_s) words.push(`${Math.round(message.tokens_per_s)} tok/s`);

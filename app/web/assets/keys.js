@@ -16,13 +16,15 @@ const KEYS = [
 
 /** actions: newChat, search, help, and escape(target) for what has the focus. On a Mac the command key does what Ctrl does. */
 export function bindKeys(actions) {
+  let wasListOpen = false; // before it heard of the key itself
+  addEventListener("keydown", ({ target }) => { wasListOpen = isListOpen(target); }, true);
   addEventListener("keydown", (event) => {
     const isCommand = event.ctrlKey || event.metaKey;
     const key = event.key.toLowerCase();
     if (isCommand && !event.shiftKey && key === "k") actions.search();
     else if (isCommand && event.shiftKey && key === "o") actions.newChat();
     else if (isCommand && key === "/") actions.help();
-    else if (event.key === "Escape" && !document.querySelector("dialog[open], .menu") && !isListOpen(event.target)) {
+    else if (event.key === "Escape" && !document.querySelector("dialog[open], .menu") && !wasListOpen) {
       actions.escape(event.target);
       return;
     } else return;
@@ -30,9 +32,9 @@ export function bindKeys(actions) {
   });
 }
 
-/** One of Gradio's lists of choices: Escape closes it first. */
+/** One of Gradio's lists of choices: Escape closes it alone. */
 function isListOpen(target) {
-  return target.getAttribute("role") === "listbox" && target.getAttribute("aria-expanded") === "true";
+  return target.getAttribute("role") === "combobox" && target.getAttribute("aria-expanded") === "true";
 }
 
 export function showKeys(root) {

@@ -23,11 +23,13 @@ const SETTINGS = "pc-shows-settings"; // a class of the body, which Gradio's par
 class Page {
   constructor() {
     this.chatId = null;
+    this.leavingId = null; // a chat that is being deleted or kept
     this.root = el("div", { class: "pc" });
     this.sidebar = new Sidebar(this.root, {
       openChat: (id, messageId) => this.openChat(id, { messageId }),
       newChat: (options) => this.newChat(options),
       keepChat: (id) => this.keepChat(id),
+      leave: (id) => this.leave(id),
       tell: (request) => this.connection.tell(request),
       toggleTheme,
       showHelp: () => showKeys(this.root),
@@ -40,7 +42,7 @@ class Page {
       send: (question) => this.send(question),
       stop: () => this.stop(),
       chooseVariants: () => this.chooseVariants(),
-      question: () => this.chatId && { chat_id: this.chatId, parent_id: this.conversation.leafId },
+      question: () => (this.chatId === null || this.chatId === this.leavingId ? null : { chat_id: this.chatId, parent_id: this.conversation.leafId }),
       leftOut: (ids) => this.conversation.showLeftOut(ids),
     });
     this.engineNote = el("p", { class: "engine-note", role: "status", hidden: true });
@@ -113,8 +115,8 @@ class Page {
   }
 
   takeGone(news) {
-    if (news.chat_id !== this.chatId) return;
-    if (news.chat_id !== this.sidebar.leavingId) notify("There is no such chat, or it was deleted.");
+    if (news.chat_id !== this.chatId || news.chat_id === this.leavingId) return;
+    notify("There is no such chat, or it was deleted.");
     this.newChat();
   }
 
@@ -165,10 +167,20 @@ class Page {
     return answer.chat_id;
   }
 
+  /** A chat goes by what is done here: that it has gone is no news, and what is sent next would be for another one. */
+  leave(id) {
+    this.leavingId = id;
+    if (id !== null && id === this.chatId) this.composer.endPlan();
+  }
+
   /** A temporary chat becomes a stored one, under another address. */
   async keepChat(id) {
+    this.leave(id);
     const answer = await attempt(() => post(`chats/${id}/keep`));
-    if (!answer) return;
+    if (!answer) {
+      this.leave(null);
+      return;
+    }
     if (id === this.chatId) {
       history.replaceState(null, "", `?chat=${answer.chat_id}`);
       this.show(answer.chat_id);

@@ -9,13 +9,12 @@ const SEARCH_PAUSE_MS = 180;
 const LIST_PAGE = 200;
 
 export class Sidebar {
-  /** actions: openChat(id, messageId), newChat({isTemporary}), keepChat(id), tell(request), toggleTheme(), showHelp(), close(). */
+  /** actions: openChat(id, messageId), newChat({isTemporary}), keepChat(id), leave(id or null), tell(request), toggleTheme(), showHelp(), close(). */
   constructor(root, actions) {
     this.root = root;
     this.actions = actions;
     this.chatId = null;
     this.isArchive = false;
-    this.leavingId = null; // a chat that was deleted here: that it has gone is no news
     this.news = { chats: [], has_more: false };
     this.search = el("input", { type: "search", placeholder: "Search", maxlength: 1000, "aria-label": "Search in all chats", title: "Search (Ctrl K)" });
     this.list = el("nav", { class: "chat-list", "aria-label": "Chats" });
@@ -112,13 +111,13 @@ export class Sidebar {
 
   async delete(chat) {
     const takesFocus = isByKeyboard();
-    this.leavingId = chat.id;
+    this.actions.leave(chat.id);
     if (!(await attempt(() => post(`chats/${chat.id}/delete`)))) {
-      this.leavingId = null;
+      this.actions.leave(null);
       return;
     }
     const undo = async () => {
-      this.leavingId = null;
+      this.actions.leave(null);
       if (await attempt(() => post(`chats/${chat.id}/restore`))) this.actions.openChat(chat.id);
     };
     notify(`“${chat.title}” is deleted.`, { action: { name: "Undo", run: undo }, takesFocus });
