@@ -6,7 +6,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from ..kernels.compiler_cache import folders_of_numba, keep_in
+from ..kernels.compiler_cache import folders_of_numba, keep_in, survive_full_disk
 from .home import cache_folder, can_write
 
 
@@ -20,8 +20,9 @@ def keep_compiled_kernels() -> None:
     """Before anything is compiled: gives Numba a folder of ours where it has none of its own.
 
     A program that was installed by root and runs as a user without a home is such a case. Where our folder can't be
-    written either, what is compiled serves this process alone.
+    written either, what is compiled serves this process alone; so it does where the disk is full.
     """
+    survive_full_disk()
     if folder_of_numba() is not None:
         return
     folder = cache_folder() / "kernels"

@@ -107,7 +107,9 @@ def _write(record: ServerRecord) -> TextIO:
         file.flush()
         unnamed.replace(path)
     except OSError:
-        file.close()
+        with contextlib.suppress(OSError):  # what couldn't be written still can't
+            file.close()
+        unnamed.unlink(missing_ok=True)
         raise
     return file
 

@@ -247,6 +247,7 @@ class Soak:
                     for life in lives:
                         life.result()
         [engine] = engines
+        engine.close()  # the service doesn't wait for its end for long
         assert engine.left is not None
         self._count(engine.left)
         for client in clients:
