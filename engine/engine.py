@@ -16,6 +16,7 @@ from .events import BlockEvent
 from .home import prepared_folder
 from .metrics import PoolSnapshot, TimeEstimate
 from .model.loader import LoadedModel, load_model
+from .model.memory import refusal_of_memory
 from .model.model_runner import ModelRunner
 from .output_builder import OutputBuilder
 from .progress import OnProgress, ignore_progress
@@ -41,6 +42,7 @@ class Engine:
 
     _warm_up: WarmUp | None = None
 
+    @refusal_of_memory("the model was loaded")
     def __init__(self, config: EngineConfig | None = None, on_progress: OnProgress = ignore_progress) -> None:
         started = time.perf_counter()
         self.config = config or EngineConfig()

@@ -1,7 +1,6 @@
 """What a replay took, as one value: the medians of its rounds, its file, and the figures that sum it up."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from paged_chat.engine.errors import PagedChatError
 
+from ..porting.new_file import new_file
 from .replay import ReplayResult, StepResult
 
 
@@ -139,7 +139,10 @@ class BenchResult:
         )
 
     def write(self, path: Path) -> None:
-        """Whole or not at all: a comparison keeps the files that are there and goes on with the rest."""
+        """Whole or not at all: a comparison keeps the files that are there and goes on with the rest.
+
+        Raises ExportRefused.
+        """
         fields: dict[str, object] = {
             "peer": self.peer,
             "workload": self.workload,
@@ -151,9 +154,8 @@ class BenchResult:
         }
         if len(self.rounds) > 1:
             fields["rounds"] = [each.as_dict() for each in self.rounds]
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_text(json.dumps(fields) + "\n")
-        partial.replace(path)
+        with new_file(path, overwrite=True) as out:
+            out.write(json.dumps(fields) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> "BenchResult":

@@ -39,7 +39,7 @@ from .shared_engine import EngineChoice, EngineOption, find_server, open_shared
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 FROM_STDIN = "-"
-EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
 
 
 class EarlyStoppingChoice(StrEnum):
@@ -180,12 +180,12 @@ def ask(
         if given:
             for i, prompt in enumerate(given):
                 if not asker.ask(prompt, title=prompt if len(given) > 1 else None, is_first=i == 0):
-                    raise typer.Exit(EXIT_INTERRUPTED)
+                    raise typer.Exit(asker.exit_code)
         else:
             for prompt in typed_lines(sys.stdin):
                 # Ctrl-C ends a reply, not the talk: the next prompt is asked for.
-                if not asker.ask(prompt) and not sys.stdin.isatty():
-                    raise typer.Exit(EXIT_INTERRUPTED)
+                if not asker.ask(prompt) and (asker.exit_code == EXIT_TERMINATED or not sys.stdin.isatty()):
+                    raise typer.Exit(asker.exit_code)
 
 
 def _given_prompts(prompts: Sequence[str]) -> list[str]:
@@ -237,9 +237,10 @@ class Asker:
         self._params = params
         self._system = system
         self._as_json = as_json
+        self.exit_code = EXIT_INTERRUPTED  # where a reply was cut short
 
     def ask(self, prompt: str, title: str | None = None, is_first: bool = True) -> bool:
-        """Prints the replies to one prompt; False when Ctrl-C cut them short (what had come is printed)."""
+        """Prints the replies to one prompt; False when Ctrl-C or SIGTERM cut them short (what had come is printed)."""
         messages = [ChatMessage("system", self._system)] if self._system is not None else []
         prompt_token_ids = self._engine.encode_chat([*messages, ChatMessage("user", prompt)])
         search_line = SearchLine()
@@ -260,6 +261,8 @@ class Asker:
             self._show_figures(answer, stopped)
         else:
             print(json_line(self._as_dict(answer, prompt_token_ids), sys.stdout), flush=True)
+        if stopped.must_end:
+            self.exit_code = EXIT_TERMINATED
         return not stopped.is_set
 
     def _as_dict(self, answer: Answer, prompt_token_ids: Sequence[int]) -> dict[str, object]:

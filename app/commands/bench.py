@@ -100,9 +100,9 @@ def bench(
             finished.append(Round.of(replay(engine, workload), engine.load_s))
             model_name = engine.model_name
     result = BenchResult.of(finished, workload=workload.name, model=model_name, peak_rss_mib=peak_rss_mib())
+    show(result)  # first: a full disk takes the file, not what was measured
     if json_file is not None:
         result.write(json_file)
-    show(result)
 
 
 def show(result: BenchResult) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C while a command computes: between two steps, so that none is torn apart."""
+"""Ctrl-C, or the system's wish to end, while a command computes: between two steps, so that none is torn apart."""
 
 import signal
 from collections.abc import Iterator
@@ -7,10 +7,11 @@ from types import FrameType
 
 
 class StopFlag:
-    """Says whether Ctrl-C was pressed."""
+    """Says whether Ctrl-C was pressed, or whether the process is to end (SIGTERM)."""
 
     def __init__(self) -> None:
         self.is_set = False
+        self.must_end = False
 
     def __call__(self) -> bool:
         return self.is_set
@@ -20,20 +21,21 @@ class StopFlag:
 def stop_on_interrupt() -> Iterator[StopFlag]:
     """Inside, the first Ctrl-C sets the flag, so that a step isn't torn apart; the second raises KeyboardInterrupt.
 
-    Where Ctrl-C is ignored, as for a script's background jobs, it stays so.
+    Where Ctrl-C is ignored, as for a script's background jobs, it stays so. SIGTERM sets it too, and `must_end`.
     """
     flag = StopFlag()
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        yield flag
-        return
 
     def handle(signum: int, frame: FrameType | None) -> None:
-        if flag.is_set:
+        if signum == signal.SIGTERM:
+            flag.must_end = True
+        elif flag.is_set:
             raise KeyboardInterrupt
         flag.is_set = True
 
-    previous = signal.signal(signal.SIGINT, handle)
+    caught = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+    previous = {each: signal.signal(each, handle) for each in caught}
     try:
         yield flag
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for each, handler in previous.items():
+            signal.signal(each, handler)

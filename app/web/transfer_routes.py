@@ -49,7 +49,13 @@ async def import_chats(request: Request, name: str, service: ServiceOf, user: Us
                 raise ImportRefused(
                     f"{name}: larger than {MAX_IMPORT_BYTES // 1_000_000} MB: use `paged-chat sessions import`"
                 )
-            file.write(chunk)
+            try:
+                file.write(chunk)
+            except OSError as error:
+                raise ImportRefused(
+                    f"{name} can't be kept while it arrives ({error.strerror}): make space in {tempfile.gettempdir()}, "
+                    f"or use `paged-chat sessions import`"
+                ) from error
         file.seek(0)
         stream = BufferedReader(cast(Any, file))
         chats = await run_in_threadpool(_import, stream, name, service, user)

@@ -79,6 +79,14 @@ def test_the_first_interrupt_sets_the_flag_and_the_second_raises():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_wish_to_end_sets_the_flag_and_says_so():
+    with stop_on_interrupt() as stopped:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stopped()
+        assert stopped.must_end
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 def test_where_interrupts_are_ignored_they_stay_so():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with stop_on_interrupt() as stopped:

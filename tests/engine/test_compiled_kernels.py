@@ -1,11 +1,13 @@
 """Where compiled kernels are kept, in Numba's own folders or in ours."""
 
+import errno
 import importlib.util
 import sys
 from pathlib import Path
 
 import numba
 import pytest
+from numba.core import caching
 
 from paged_chat.engine.compiled_kernels import folder_of_numba, keep_compiled_kernels
 from paged_chat.kernels import compiler_cache
@@ -58,3 +60,18 @@ def test_where_nothing_can_be_written_this_process_keeps_it_alone(unwritable, mo
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
     keep_compiled_kernels.__wrapped__()
     assert Path(numba.config.CACHE_DIR).name.startswith("paged-chat-kernels-")
+
+
+def test_a_kernel_that_a_full_disk_cannot_keep_is_used_all_the_same(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    compiler_cache.survive_full_disk()
+    monkeypatch.setattr(caching.IndexDataCacheFile, "save", full)
+    monkeypatch.setattr(caching.IndexDataCacheFile, "load", full)
+
+    @numba.njit(cache=True)
+    def add(one, other):
+        return one + other
+
+    assert add(2, 3) == 5

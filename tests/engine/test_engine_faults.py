@@ -10,7 +10,8 @@ import torch
 
 from paged_chat.engine import Engine, EngineConfig
 from paged_chat.engine.batch import Batch
-from paged_chat.engine.errors import EngineClosed, StepFailed
+from paged_chat.engine.errors import EngineClosed, OutOfMemory, StepFailed
+from paged_chat.engine.model.memory import is_out_of_memory
 from replies import all_steps, ask, greedy, ids_of, reply_ids
 
 PROMPT = [1, *((7 * i) % 300 + 3 for i in range(199))]
@@ -167,3 +168,28 @@ def test_a_closed_engine_gives_back_its_memory(make_engine):
 def test_the_time_to_load_is_told(engine):
     assert 0 < engine.load_s < 60
     assert math.isfinite(engine.load_s)
+
+
+# Memory
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")]
+)
+def test_memory_that_runs_out_on_load_is_said_in_words(make_engine, monkeypatch, error):
+    def refuse(*_):
+        raise error
+
+    monkeypatch.setattr("paged_chat.engine.engine.build_core", refuse)
+    with pytest.raises(
+        OutOfMemory, match=r"^memory ran out while the model was loaded: choose a smaller model"
+    ):
+        make_engine()
+
+
+def test_an_allocation_that_torch_refuses_is_known_by_its_words():
+    with pytest.raises(RuntimeError) as refused:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert is_out_of_memory(refused.value)
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert not is_out_of_memory(RuntimeError("the device is gone"))

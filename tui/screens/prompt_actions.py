@@ -131,17 +131,19 @@ class PromptActions(ServiceScreen):
     def action_edit_in_editor(self) -> None:
         """Opens what is in the prompt in the person's own editor."""
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "message.md"
-            path.write_text(self.prompt.expanded(self.prompt.text), encoding="utf-8")
-            try:
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "message.md"
+                path.write_text(self.prompt.expanded(self.prompt.text), encoding="utf-8")
                 with self.app.suspend():
                     subprocess.run([*shlex.split(editor), str(path)], check=True)
                 text = path.read_text(encoding="utf-8")
-            except SuspendNotSupported:
-                raise EditorFailed("this terminal can't be lent to another program: write in the prompt") from None
-            except (OSError, ValueError, subprocess.CalledProcessError) as error:
-                raise EditorFailed(f"{editor} didn't work ({error}): set EDITOR to an editor that is there") from error
+        except SuspendNotSupported:
+            raise EditorFailed("this terminal can't be lent to another program: write in the prompt") from None
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+            raise EditorFailed(
+                f"{editor} didn't work ({error}): set EDITOR to an editor that is there, or write in the prompt"
+            ) from error
         self.prompt.write(text.rstrip("\n"))
         self.prompt.focus()
 

@@ -182,13 +182,13 @@ def test_without_a_prompt_each_line_of_standard_input_is_one(run_cli, scripted, 
     assert scripted.chats == [[("user", "first")], [("user", "second")]]
 
 
-def interrupt_at(step):
-    """A before_step that presses Ctrl-C before the given step."""
+def interrupt_at(step, number=signal.SIGINT):
+    """A before_step that presses Ctrl-C, or asks the process to end, before the given step."""
     steps = iter(range(1, 1000))
 
     def before_step():
         if next(steps) == step:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
 
     return before_step
 
@@ -198,6 +198,19 @@ def test_ctrl_c_keeps_what_has_come_and_exits_130(run_cli, scripted):
     scripted.before_step = interrupt_at(3)
     ended = run_cli("ask", "Count", "never asked")
     assert (ended.code, ended.out) == (130, "> Count\none two three\n")
+    assert scripted.aborted == ["request-1"]
+    assert len(scripted.chats) == 1
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_sigterm_keeps_what_has_come_and_exits_143_from_a_talk_too(run_cli, scripted, monkeypatch, is_terminal):
+    monkeypatch.setattr("sys.stdin", io.StringIO("Count\nnever asked\n"))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: is_terminal)
+    monkeypatch.setattr("builtins.input", lambda _: "Count")
+    scripted.enqueue("one two three four five six")
+    scripted.before_step = interrupt_at(3, signal.SIGTERM)
+    ended = run_cli("ask")
+    assert (ended.code, ended.out) == (143, "one two three\n")
     assert scripted.aborted == ["request-1"]
     assert len(scripted.chats) == 1
 

@@ -1,11 +1,13 @@
 """What goes wrong in the middle of a reply: engines that break, templates that refuse, full disks."""
 
 import logging
+import sqlite3
+from contextlib import closing
 
 import pytest
 
 from chat_desk import next_update, until, updates_of
-from paged_chat.app.errors import EngineUnavailable
+from paged_chat.app.errors import EngineUnavailable, StoreBusy
 from paged_chat.app.store.store import Store
 from paged_chat.engine.errors import ChatTemplateInvalid
 
@@ -154,3 +156,30 @@ def test_a_reply_that_another_process_has_taken_over_is_given_up(desk, service, 
     desk.fake.go()
     until(lambda: desk.fake.models[0].snapshot().num_referenced == 0)
     assert desk.stored(draft).status == "draft"
+
+
+# Another program that has the database
+
+
+def test_a_database_that_another_program_holds_stops_no_reply_and_all_is_saved_afterwards(desk, service):
+    desk.store._write(lambda db: db.execute("PRAGMA busy_timeout = 20"))  # instead of 10 s, three times over
+    desk.fake.enqueue("All that was said while the database was locked.")
+    desk.fake.hold()
+    chat = service.create_chat()
+    [draft] = service.send(chat.id, "Go").replies
+    with closing(sqlite3.connect(desk.path, isolation_level=None)) as other, service.watch(chat.id) as watcher:
+        other.execute("BEGIN IMMEDIATE")
+        desk.fake.go()
+        while not (update := next_update(watcher)).has_ended or update.save_error is None:
+            pass
+        assert "another program has been writing to" in update.save_error
+        assert desk.texts(chat) == ["Go", "All that was said while the database was locked."]
+        # What a person sends meanwhile is refused with nothing stored, so a screen keeps it in its prompt.
+        with pytest.raises(StoreBusy):
+            service.send(chat.id, "And?")
+        assert len(service.tree(chat.id)) == 2
+        other.execute("ROLLBACK")
+        while (update := next_update(watcher)).save_error is not None:
+            pass
+    until(lambda: desk.stored(draft).status == "done")
+    assert desk.stored(draft).text == "All that was said while the database was locked."
