@@ -5,8 +5,9 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from engine_workshop import PATIENCE_S, Workshop
+from engine_workshop import Workshop
 from paged_chat.engine import SamplingParams
+from patience import PATIENCE_S
 from slot_runner import reply_to
 
 NUM_ABORTS, NUM_THREADS = 1000, 4

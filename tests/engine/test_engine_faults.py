@@ -181,9 +181,7 @@ def test_memory_that_runs_out_on_load_is_said_in_words(make_engine, monkeypatch,
         raise error
 
     monkeypatch.setattr("paged_chat.engine.engine.build_core", refuse)
-    with pytest.raises(
-        OutOfMemory, match=r"^memory ran out while the model was loaded: choose a smaller model"
-    ):
+    with pytest.raises(OutOfMemory, match=r"^memory ran out while the model was loaded: choose a smaller model"):
         make_engine()
 
 

@@ -96,14 +96,14 @@ def running(tiny_model: Callable[..., Path], tmp_path: Path) -> Iterator[Running
 
 
 def test_sigterm_ends_a_server_in_the_middle_of_an_answer_and_takes_its_note_back(running):
-    connection = http.client.HTTPConnection(running.address, timeout=LOAD_PATIENCE_S)
+    connection = http.client.HTTPConnection(running.address, timeout=PATIENCE_S)
     body = {"model": running.model, "messages": [{"role": "user", "content": "Go on"}], "stream": True}
     connection.request("POST", "/v1/chat/completions", json.dumps(body | {"max_tokens": 900}), JSON)
     answer = connection.getresponse()
     assert answer.readline().startswith(b"data: ")
     assert [found.pid for found in records()] == [running.process.pid]
     running.process.send_signal(signal.SIGTERM)
-    assert running.process.wait(LOAD_PATIENCE_S) == 0
+    assert running.process.wait(PATIENCE_S) == 0
     assert records() == []
     connection.close()
 
