@@ -9,8 +9,7 @@ from contextlib import ExitStack
 from engine_server import MODEL
 from paged_chat.app.service.engine_guests import EngineGuests, Guest
 from paged_chat.app.service.served_engine import model_figures
-
-PATIENCE_S = 60
+from patience import PATIENCE_S
 
 
 def until(is_so):
