@@ -16,7 +16,7 @@ from .events import BlockEvent
 from .home import prepared_folder
 from .metrics import PoolSnapshot, TimeEstimate
 from .model.loader import LoadedModel, load_model
-from .model.memory import refusal_of_memory
+from .model.memory import refusal_of_memory, return_freed_memory
 from .model.model_runner import ModelRunner
 from .output_builder import OutputBuilder
 from .progress import OnProgress, ignore_progress
@@ -76,6 +76,7 @@ class Engine:
         self._core = None
         self._model = None
         self._warm_up = None
+        return_freed_memory()
 
     # Requests
 

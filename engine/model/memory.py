@@ -1,7 +1,8 @@
 """How much memory is free, and what is said where a model doesn't fit it."""
 
+import ctypes
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -50,6 +51,16 @@ def refusal_of_memory(what: str) -> Iterator[None]:
         raise OutOfMemory(
             f"memory ran out while {what}: choose a smaller model or a smaller dtype, or close other programs ({error})"
         ) from error
+
+
+def return_freed_memory() -> None:
+    """Hands to the system what was freed here. glibc keeps it otherwise, for each thread that has had some.
+
+    Takes milliseconds, and what is allocated next must be fetched anew: for the end of something large. Elsewhere than
+    on glibc nothing happens.
+    """
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _system_available() -> int | None:
