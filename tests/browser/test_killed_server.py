@@ -3,14 +3,16 @@
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import expect
 
 from chat_page import ChatPage, context_of, free_port
+from paged_chat.app.store.store import Store, default_path
+from patience import PATIENCE_S
 
-PATIENCE_MS = 180_000  # a model is loaded twice
 # A page in a process of its own, whose engine computes as many steps as it is told.
 PROGRAM = """
 import sys
@@ -19,6 +21,7 @@ from fake_engine import FakeEngine
 from paged_chat.app.api.accounts import Accounts
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.app.store.store import Store, default_path
+from patience import PATIENCE_S
 from paged_chat.app.web.server import WebServer
 
 engine = FakeEngine()
@@ -68,17 +71,18 @@ def test_the_page_comes_back_with_the_draft_marked_stopped(browser, start, fault
         process.stdin.write("16\n")  # all tokens but the end
         process.stdin.flush()
         expect(chat.reply()).to_have_text("Once upon a time")
-        # Drafts are written to the disk twice a second.
         chat.field.fill("What I write meanwhile")
-        page.wait_for_function(
-            "id => fetch(`/paged-chat/export/${id}.md`).then((r) => r.text()).then((t) => t.includes('Once upon'))",
-            arg=chat.chat_id,
-        )
+        # Drafts are written to the disk twice a second.
+        with Store(default_path()) as store:
+            deadline = time.monotonic() + PATIENCE_S
+            while not any(message.text == "Once upon a time" for message in store.tree(chat.chat_id)):
+                assert time.monotonic() < deadline, "the draft wasn't saved"
+                page.wait_for_timeout(50)
         process.send_signal(signal.SIGKILL)
         process.wait()
         expect(page.locator(".pc.is-cut-off")).to_have_count(1)
         start()
-        expect(page.locator(".pc.is-cut-off")).to_have_count(0, timeout=PATIENCE_MS)
+        expect(page.locator(".pc.is-cut-off")).to_have_count(0)
         expect(chat.replies.locator(".cost")).to_contain_text("stopped")
         expect(chat.reply()).to_have_text("Once upon a time")
         expect(chat.questions).to_contain_text("Tell me a story")

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 import tiny_models
 from paged_chat.engine.config import EngineConfig
-from paged_chat.engine.errors import ModelFileInvalid, ModelUnsupported
+from paged_chat.engine.errors import ModelFileInvalid, ModelNotFound, ModelUnsupported
 from paged_chat.engine.model.loader import load_model
 from paged_chat.engine.model.safetensors import SafetensorsSource, weight_files
 
@@ -85,7 +85,7 @@ def test_a_folder_without_weights_is_refused(folder):
 
 def test_a_folder_without_a_config_is_refused(folder):
     (folder / "config.json").unlink()
-    with pytest.raises(ModelFileInvalid, match=r"config\.json can't be read"):
+    with pytest.raises(ModelNotFound, match=r"holds neither config\.json nor a \.gguf file"):
         load(folder)
 
 
