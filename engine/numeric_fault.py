@@ -12,7 +12,7 @@ def faulty_rows(logits: Tensor) -> frozenset[int]:
     """The rows of `logits` [num_rows, vocab] (float32) with a NaN or an infinity in them.
 
     The largest number of a row is enough to look at, for NaN counts as the largest: a hidden state that holds NaN or
-    infinity makes all its logits NaN, in the norm before the head if not earlier. 4 µs a row of 49,152.
+    infinity makes all its logits NaN, in the norm before the head if not earlier. 3 to 7 µs a row of 49,152 on a CPU.
     """
     peaks = logits.numpy().max(axis=1) if logits.device.type == "cpu" else torch.amax(logits, dim=1).cpu().numpy()
     return frozenset(np.flatnonzero(~np.isfinite(peaks)).tolist())

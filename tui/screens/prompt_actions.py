@@ -16,6 +16,7 @@ from textual.app import SuspendNotSupported
 
 from paged_chat.app.attachments import Attachment
 from paged_chat.app.chats import Turn
+from paged_chat.app.counted import counted
 from paged_chat.app.errors import PagedChatError
 from paged_chat.app.service.send_plan import SendPlan
 
@@ -194,7 +195,7 @@ class PromptActions(ServiceScreen):
             attachments = await asyncio.to_thread(attachments_in, text) if is_written else []
             added = [(attachment.name, attachment.text) for attachment in attachments]
             added += [(word.strip("[]"), pasted) for word, pasted in self.prompt.pastes.items() if word in text]
-            left = [f"{name}: {await self._count_tokens(content):,} tokens" for name, content in added]
+            left = [f"{name}: {counted(await self._count_tokens(content), 'token')}" for name, content in added]
             whole = self.prompt.expanded(text) if is_written else ""
             if self.chat is None:
                 meter.show_new(", ".join(left), num_tokens=await self._count_tokens(whole))

@@ -6,6 +6,7 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
+from paged_chat.app.counted import counted
 from paged_chat.app.service.send_plan import SendPlan
 
 
@@ -30,7 +31,7 @@ class Meter(Static):
     def show_new(self, left: str = "", *, num_tokens: int = 0) -> None:
         """For a chat that doesn't exist yet: how long its first message is."""
         self._left = left
-        self._right = f"{num_tokens:,} token{'' if num_tokens == 1 else 's'}" if num_tokens else ""
+        self._right = counted(num_tokens, "token") if num_tokens else ""
         self._draw()
 
     def on_resize(self) -> None:

@@ -6,6 +6,8 @@ from rich.text import Text
 from textual import events
 from textual.widgets import TextArea
 
+from paged_chat.app.counted import counted
+
 from ..key_names import keys_of
 from ..messages import PromptChanged, PromptSent, expand
 from ..plain_text import PICTURES
@@ -143,7 +145,7 @@ class Prompt(TextArea):
             return  # the text area's own handler comes next
         event.stop()
         event.prevent_default()
-        word = f"[pasted {len(self.pastes) + 1}: {num_lines:,} {'line' if num_lines == 1 else 'lines'}]"
+        word = f"[pasted {len(self.pastes) + 1}: {counted(num_lines, 'line')}]"
         self.pastes[word] = event.text.replace("\r\n", "\n").replace("\r", "\n")
         self.insert(word)
 
