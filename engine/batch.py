@@ -65,15 +65,13 @@ def build_batch(
         ]
     ).astype(np.int64)
     slots = tables[owners, positions // block_size].astype(np.int64) * block_size + positions % block_size
-    every = shortest_window or int(counts.max())
     logits_rows: list[int] = []
     rows_of: dict[Sequence, range] = {}
-    spans = zip((ends - counts).tolist(), ends.tolist(), drafted.tolist(), strict=True)
-    for sequence, (start, end, num_drafted) in zip(sequences, spans, strict=True):
-        last = end - 1 - num_drafted
-        looked_at = range(last, start - 1, -every)
+    spans = zip((ends - counts).tolist(), (ends - drafted).tolist(), ends.tolist(), strict=True)
+    for sequence, (start, draft_start, end) in zip(sequences, spans, strict=True):
+        looked_at = range(draft_start - 1, start - 1, -(shortest_window or end))
         rows_of[sequence] = range(len(logits_rows), len(logits_rows) + len(looked_at))
-        logits_rows += [*reversed(looked_at), *range(last + 1, end)]
+        logits_rows += [*reversed(looked_at), *range(draft_start, end)]
     num_decodes = int(counts[: len(decodes)].sum())
     batch = Batch(
         input_ids=input_ids,

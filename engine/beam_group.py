@@ -103,7 +103,9 @@ class BeamGroup:
         for rank, sequence in enumerate(old):
             if rank not in step.parents:
                 # Of a beam that led to a reply the next turn reuses the tail too; of one that is dropped nobody does.
-                scheduler.finish(sequence, keep_tail=rank in step.ended)
+                if rank not in step.ended:
+                    scheduler.manager.forget_tail(sequence)
+                scheduler.finish(sequence)
         self.sequences = self._children(step.parents, scheduler)
         # Only now, for a fork begins with what its parent holds.
         for sequence, beam in zip(self.sequences, self._search.beams, strict=True):
@@ -126,11 +128,11 @@ class BeamGroup:
             self._search.score(best),
         )
 
-    def end(self, scheduler: Scheduler, *, keep_tail: bool = True) -> None:
+    def end(self, scheduler: Scheduler) -> None:
         """Takes what still runs out; what was found stays."""
         self._measure()
         for sequence in self.sequences:
-            scheduler.finish(sequence, keep_tail=keep_tail)
+            scheduler.finish(sequence)
         self.sequences = []
 
     def deltas(self, reason: FinishReason | None = None, error: str | None = None) -> list[TokenDelta]:

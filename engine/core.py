@@ -2,12 +2,14 @@
 
 import os
 import time
+from collections.abc import Mapping
 from collections.abc import Sequence as ListOf
 from typing import Protocol
 
 from torch import Tensor
 
 from .batch import Batch, build_batch
+from .beam_group import BeamGroup
 from .cache.block import Root
 from .cache.block_detail import BlockDetail, block_detail
 from .cache.block_manager import BlockManager
@@ -17,10 +19,10 @@ from .events import EventLog
 from .metrics import PoolSnapshot, TimeEstimate
 from .numeric_fault import faulty_rows
 from .prefill_speed import PrefillSpeed, Work, num_attended
-from .request import BeamPreview, SamplingParams, TokenDelta, TokenLogprobs
+from .request import BeamPreview, SamplingParams, TokenDelta
 from .request_check import ModelLimits, check_params, check_prompt
 from .request_table import RequestTable
-from .sampler import likely_tokens, sample
+from .sampler import SampledToken, likely_tokens, sample
 from .scheduler import ScheduledStep, Scheduler
 from .sequence import Sequence, SequenceStatus
 from .speculation.drafter import Drafter
@@ -234,9 +236,9 @@ class EngineCore:
 
     def _run(self, step: ScheduledStep, deltas: list[TokenDelta]) -> None:
         """Adds to `deltas` as it goes, so that a fault halfway loses no end that was reached before it."""
-        now = time.perf_counter()
+        started = time.perf_counter()
         for sequence in step.num_tokens:
-            self._requests.times_of(sequence).mark_started(now)
+            self._requests.times_of(sequence).mark_started(started)
         work = _work_of(step)
         self._figures.drafted_tokens += step.num_drafted
         batch, rows_of = build_batch(
@@ -246,37 +248,53 @@ class EngineCore:
         step.is_computed = True
         if faulty := faulty_rows(logits):
             deltas += self._faults.take_out(step, rows_of, faulty)
-        self._figures.count_prefill(step.num_tokens.values(), time.perf_counter() - now)
+        self._figures.count_prefill(step.num_tokens.values(), time.perf_counter() - started)
         for sequence, num_tokens in step.num_tokens.items():
             sequence.num_computed_tokens += num_tokens
             self.manager.publish(sequence)
-        sequences, rows, searches, draft_logits = [], [], [], {}
-        samplers = [sequence for sequence in step.num_tokens if not sequence.num_remaining_tokens]
-        for sequence in samplers:
-            end = rows_of[sequence].stop
-            beams = self._requests[sequence.request_id].beams
-            if beams is not None:
-                likely = likely_tokens(logits[end - 1], sequence, beams.score_of(sequence), beams.num_looked_at)
-                beams.take(sequence, likely)
-                if beams.is_ready:
-                    searches.append(beams)
-                continue
-            family = [sequence, *self._requests.fork(sequence)]
-            sequences += family
-            rows += [end - 1] * len(family)
-            draft_logits[sequence] = logits[end : end + len(step.drafts.get(sequence, ()))]
-        sampled = sample(logits, sequences, rows) if sequences else []
-        self._learn_cost(step, time.perf_counter() - now)
-        for sequence, token in zip(sequences, sampled, strict=True):
-            deltas.append(self._append(sequence, token.token_id, token.logprobs))
+        # Of the others, which are in the middle of their prompts, nothing is drawn yet.
+        whole = [sequence for sequence in step.num_tokens if not sequence.num_remaining_tokens]
+        searches = self._look_further(whole, rows_of, logits)
+        drawn = self._draw(whole, rows_of, logits)
+        self._learn_cost(step, time.perf_counter() - started)
+        for sequence, token in drawn:
+            deltas.append(self._append(sequence, token))
         for sequence, draft in step.drafts.items():
-            self._verify(sequence, draft, draft_logits[sequence], deltas)
+            end = rows_of[sequence].stop
+            self._verify(sequence, draft, logits[end : end + len(draft)], deltas)
         for beams in searches:
             beams.advance(self.scheduler)
             deltas += self._requests.end_search(beams) if beams.is_over else []
-        for sequence in samplers:
+        for sequence in whole:
             sequence.is_suspect = False
-        self._speed.add(work, time.perf_counter() - now, is_done=bool(samplers))
+        self._speed.add(work, time.perf_counter() - started, is_done=bool(whole))
+
+    def _look_further(
+        self, sequences: ListOf[Sequence], rows_of: Mapping[Sequence, range], logits: Tensor
+    ) -> list[BeamGroup]:
+        """Tells searches what may follow their beams; gives those that can take their next step with it."""
+        ready = []
+        for sequence in sequences:
+            beams = self._requests[sequence.request_id].beams
+            if beams is not None:
+                row = logits[rows_of[sequence].stop - 1]
+                beams.take(sequence, likely_tokens(row, sequence, beams.score_of(sequence), beams.num_looked_at))
+                if beams.is_ready:
+                    ready.append(beams)
+        return ready
+
+    def _draw(
+        self, sequences: ListOf[Sequence], rows_of: Mapping[Sequence, range], logits: Tensor
+    ) -> list[tuple[Sequence, SampledToken]]:
+        """The next token of each that is no beam, and of the replies that part from it now."""
+        drawing: list[Sequence] = []
+        rows: list[int] = []
+        for sequence in sequences:
+            if self._requests[sequence.request_id].beams is None:
+                family = [sequence, *self._requests.fork(sequence)]
+                drawing += family
+                rows += [rows_of[sequence].stop - 1] * len(family)
+        return list(zip(drawing, sample(logits, drawing, rows), strict=True)) if drawing else []
 
     def _verify(
         self,
@@ -298,7 +316,7 @@ class EngineCore:
             self._figures.accepted_tokens += 1
             self.manager.publish(sequence)
             [token] = sample(after[None], [sequence], [0])
-            deltas.append(self._append(sequence, token.token_id, token.logprobs))
+            deltas.append(self._append(sequence, token))
         # What was computed for wrong guesses lies in slots that the next tokens overwrite, or in blocks given back.
         if sequence.status is SequenceStatus.RUNNING:
             self.manager.trim(sequence)
@@ -309,10 +327,10 @@ class EngineCore:
         if drafter is not None and sum(step.num_tokens.values()) == num_decodes:
             drafter.learn(num_decodes + step.num_drafted, step.num_drafted, step_s)
 
-    def _append(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None) -> TokenDelta:
-        sequence.token_ids.append(token_id)
+    def _append(self, sequence: Sequence, token: SampledToken) -> TokenDelta:
+        sequence.token_ids.append(token.token_id)
         reply = self._requests.reply_of(sequence)
-        delta = reply.push(token_id, logprobs)
+        delta = reply.push(token.token_id, token.logprobs)
         if delta.finish_reason is not None:
             self._requests.take_out(reply)
         return delta

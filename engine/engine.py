@@ -40,8 +40,6 @@ class Engine:
     InvalidParameter.
     """
 
-    _warm_up: WarmUp | None = None
-
     @refusal_of_memory("the model was loaded")
     def __init__(self, config: EngineConfig | None = None, on_progress: OnProgress = ignore_progress) -> None:
         started = time.perf_counter()
@@ -57,8 +55,9 @@ class Engine:
             kv_cache = build_kv_cache(self.config, model)
             runner = ModelRunner(model.decoder, kv_cache, model.device, sharing=model.sharing)
             self._block_reads = runner.block_reads
-            self._warm_up = WarmUp(runner, model.decoder.path_rows)
-            self._warm_up.start(on_progress)
+            warm_up = WarmUp(runner, model.decoder.path_rows)
+            self._warm_up: WarmUp | None = warm_up
+            warm_up.start(on_progress)
             self._tokenizer = None if tokenizer is None else tokenizer.result()
         self._chat_template = ChatTemplate(self._tokenizer) if self._tokenizer is not None else None
         self._held_deltas: list[TokenDelta] = []
@@ -266,8 +265,9 @@ class Engine:
 
     @property
     def model(self) -> LoadedModel:
+        """Raises EngineClosed."""
         if self._model is None:
-            raise EngineClosed("the engine is closed: make a new one")
+            raise _closed()
         return self._model
 
     @property
@@ -277,5 +277,9 @@ class Engine:
 
     def _open_core(self) -> EngineCore:
         if self._core is None:
-            raise EngineClosed("the engine is closed: make a new one")
+            raise _closed()
         return self._core
+
+
+def _closed() -> EngineClosed:
+    return EngineClosed("the engine is closed: make a new one")

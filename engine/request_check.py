@@ -30,9 +30,9 @@ def check_prompt(token_ids: ListOf[int], limits: ModelLimits, manager: BlockMana
     if not token_ids:
         raise EmptyPrompt("the prompt is empty: give it at least one token")
     vocab_size = limits.vocab_size
-    if not all(type(token_id) is int and 0 <= token_id < vocab_size for token_id in token_ids):
-        bad = next(t for t in token_ids if not (type(t) is int and 0 <= t < vocab_size))
-        raise InvalidParameter(f"token ids must be whole numbers from 0 to {vocab_size - 1}, not {bad!r}")
+    for token_id in token_ids:
+        if type(token_id) is not int or not 0 <= token_id < vocab_size:
+            raise InvalidParameter(f"token ids must be whole numbers from 0 to {vocab_size - 1}, not {token_id!r}")
     num_tokens = len(token_ids)
     if num_tokens >= limits.max_model_len:
         raise PromptTooLong(

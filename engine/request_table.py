@@ -85,28 +85,24 @@ class RequestTable:
             reply.times.mark_started(time.perf_counter())
         return children
 
-    def take_out(self, reply: Reply, *, keep_tail: bool = True) -> None:
+    def take_out(self, reply: Reply) -> None:
         """A reply whose last delta is made gives its blocks back."""
         request = self._by_id[reply.sequence.request_id]
-        self._scheduler.finish(reply.sequence, keep_tail=keep_tail)
+        self._scheduler.finish(reply.sequence)
         request.num_finished += 1
         if request.num_finished == request.num_samples:
             del self._by_id[request.request_id]
 
-    def end(
-        self, reply: Reply, reason: FinishReason, error: str | None = None, *, keep_tail: bool = True
-    ) -> TokenDelta:
+    def end(self, reply: Reply, reason: FinishReason, error: str | None = None) -> TokenDelta:
         """Ends a reply that would go on."""
         delta = reply.end(reason, error)
-        self.take_out(reply, keep_tail=keep_tail)
+        self.take_out(reply)
         return delta
 
-    def end_all(
-        self, request: RunningRequest, reason: FinishReason, error: str | None = None, *, keep_tail: bool = True
-    ) -> list[TokenDelta]:
+    def end_all(self, request: RunningRequest, reason: FinishReason, error: str | None = None) -> list[TokenDelta]:
         """Ends what still grows; samples that never parted from their prompt end with it, each with a delta."""
         if request.beams is not None:
-            return self.end_search(request.beams, reason, error, keep_tail=keep_tail)
+            return self.end_search(request.beams, reason, error)
         live = [reply for reply in request.replies if not reply.has_ended]
         first = request.replies[0].sequence
         live += [
@@ -114,18 +110,13 @@ class RequestTable:
             for sample_index in range(1, first.num_forks + 1)
         ]
         first.num_forks = 0
-        return [self.end(reply, reason, error, keep_tail=keep_tail) for reply in live]
+        return [self.end(reply, reason, error) for reply in live]
 
     def end_search(
-        self,
-        beams: BeamGroup,
-        reason: FinishReason | None = None,
-        error: str | None = None,
-        *,
-        keep_tail: bool = True,
+        self, beams: BeamGroup, reason: FinishReason | None = None, error: str | None = None
     ) -> list[TokenDelta]:
         """Ends a search with the best that it has found; `reason` is why it was cut short, if it was."""
-        beams.end(self._scheduler, keep_tail=keep_tail)
+        beams.end(self._scheduler)
         deltas = beams.deltas(reason, error)
         del self._by_id[deltas[0].request_id]
         return deltas

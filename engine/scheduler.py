@@ -132,14 +132,15 @@ class Scheduler:
 
     def retry_alone(self, sequence: Sequence) -> None:
         """Takes back the blocks of a running sequence that a failed step may have half written."""
-        self._give_up(sequence, keep_tail=False)
+        self.manager.forget_tail(sequence)
+        self._give_up(sequence)
         sequence.is_suspect = True
 
-    def finish(self, sequence: Sequence, *, keep_tail: bool = True) -> None:
+    def finish(self, sequence: Sequence) -> None:
         """Takes a sequence out, wherever it stands; its computed blocks stay cached."""
         if sequence.status is SequenceStatus.RUNNING:
             self.running.remove(sequence)
-            self.manager.free(sequence, keep_tail=keep_tail)
+            self.manager.free(sequence)
         elif sequence.status is SequenceStatus.WAITING:
             self.waiting.remove(sequence)
         sequence.status = SequenceStatus.FINISHED
@@ -159,9 +160,9 @@ class Scheduler:
         step.has_preempted = True
         self._give_up(sequence)
 
-    def _give_up(self, sequence: Sequence, *, keep_tail: bool = True) -> None:
+    def _give_up(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
-        self.manager.free(sequence, keep_tail=keep_tail)
+        self.manager.free(sequence)
         self.manager.events.record(EventKind.PREEMPTED)
         sequence.status = SequenceStatus.WAITING
         sequence.num_preemptions += 1

@@ -9,6 +9,7 @@ from .events import EventKind
 from .model.memory import is_out_of_memory
 from .request import FinishReason, TokenDelta
 from .request_table import RequestTable
+from .running_request import RunningRequest
 from .scheduler import ScheduledStep, Scheduler
 from .sequence import Sequence, SequenceStatus
 
@@ -93,7 +94,7 @@ class StepFaults:
         for sequence in step.num_tokens:
             request = self._requests.get(sequence.request_id)
             if request is not None:  # otherwise it ended in this very step
-                deltas += self._requests.end_all(request, reason, keep_tail=False)
+                deltas += self._end_request(request, reason)
                 self._record_failure(sequence)
         return deltas
 
@@ -117,8 +118,14 @@ class StepFaults:
         request = self._requests[sequence.request_id]
         self._record_failure(sequence)
         if request.beams is not None or sequence.num_forks:
-            return self._requests.end_all(request, "error", error, keep_tail=False)
-        return [self._requests.end(self._requests.reply_of(sequence), "error", error, keep_tail=False)]
+            return self._end_request(request, "error", error)
+        self._scheduler.manager.forget_tail(sequence)
+        return [self._requests.end(self._requests.reply_of(sequence), "error", error)]
+
+    def _end_request(self, request: RunningRequest, reason: FinishReason, error: str | None = None) -> list[TokenDelta]:
+        for sequence in request.sequences:
+            self._scheduler.manager.forget_tail(sequence)
+        return self._requests.end_all(request, reason, error)
 
     def _record_failure(self, sequence: Sequence) -> None:
         events = self._scheduler.manager.events

@@ -113,9 +113,8 @@ class BlockManager:
             return False
         self.events.request_id = sequence.request_id
         if sequence.prefix is None:
-            sequence.prefix = self._probe(
-                sequence.token_ids, sequence.root, match
-            )  # before it takes a block from there
+            # Before it takes a block, which may be one that the prompt lacks.
+            sequence.prefix = self._probe(sequence.token_ids, sequence.root, match)
         for block in match.blocks:
             self.pool.acquire(block)
         sequence.block_table = list(match.blocks)
@@ -228,14 +227,17 @@ class BlockManager:
         child.block_table = list(parent.block_table)
         child.num_published_blocks = parent.num_published_blocks
 
-    def free(self, sequence: Sequence, *, keep_tail: bool = True) -> None:
-        """Takes all blocks back; what is computed stays findable until the space is needed.
+    def forget_tail(self, sequence: Sequence) -> None:
+        """From now on what it has behind its published blocks counts as not computed.
 
-        `keep_tail` is False after a step that failed: what its last block holds is then unknown.
+        For one that a failed step may have half written, and for one whose last tokens nobody will ask for again.
         """
+        sequence.num_computed_tokens = sequence.num_published_blocks * self.block_size
+
+    def free(self, sequence: Sequence) -> None:
+        """Takes all blocks back; what is computed stays findable until the space is needed."""
         self.events.request_id = sequence.request_id
-        if keep_tail:
-            self._publish_tail(sequence)
+        self._publish_tail(sequence)
         for block_hash in sequence.block_hashes:
             self._withdraw(sequence, block_hash)
         for block in reversed(sequence.block_table):

@@ -13,9 +13,9 @@ ROLES: tuple[str, ...] = get_args(Role)
 class ChatMessage:
     """Who said what.
 
-    token_ids: the ids a reply was generated as. Where they are given, `ChatTemplate.encode_chat` puts these very ids
-        in place of `content`, so that the cache finds what the model itself wrote: encoding a sampled reply's text
-        anew often gives other ids.
+    token_ids: the ids a reply was generated as. Where they are given, `ChatEncoder` puts these very ids in place of
+        `content`, so that the cache finds what the model itself wrote: encoding a sampled reply's text anew often gives
+        other ids.
 
     Raises InvalidParameter for an unknown role: templates write roles between control tokens, so a free text there
     could forge a turn.

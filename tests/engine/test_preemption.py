@@ -147,11 +147,12 @@ def test_what_was_given_up_isnt_handed_to_newcomers_or_guesses_in_the_same_step(
     assert running.scheduler.schedule().num_tokens == {decoding: 1, late: 5}
 
 
-def test_one_that_is_finished_leaves_its_last_block_findable_unless_told_otherwise():
+def test_one_that_is_finished_leaves_its_last_block_findable_unless_that_is_forgotten():
     running = Running(num_blocks=5)
     kept, dropped = running.decoding(10), running.decoding(10)
     running.scheduler.finish(kept)
-    running.scheduler.finish(dropped, keep_tail=False)
+    running.scheduler.manager.forget_tail(dropped)
+    running.scheduler.finish(dropped)
     assert [running.manager.probe(each.token_ids, each.root).num_cached_tokens for each in (kept, dropped)] == [10, 0]
     assert running.scheduler.running == []
 

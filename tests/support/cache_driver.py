@@ -185,7 +185,8 @@ class CacheDriver:
             self.memory.spoil(sequence, start, start + count + len(guesses))
         for sequence in self.planned:
             self.running.remove(sequence)
-            self.manager.free(sequence, keep_tail=False)
+            self.manager.forget_tail(sequence)
+            self.manager.free(sequence)
             sequence.status = SequenceStatus.FINISHED
         self.planned.clear()
         self.drafts.clear()

@@ -20,6 +20,7 @@ class SlotEngine(Engine):
         self.runner = runner
         self.was_closed = False
         self._held_deltas = []
+        self._warm_up = None
         self._block_reads = BlockReads()
         self._core = make_core(runner, **options)  # type: ignore[arg-type]
 
