@@ -124,6 +124,7 @@ class FakeModel(Engine):
         self._tokenizer = _tokenizer()
         self._chat_template = ChatTemplate(self._tokenizer)
         self._held_deltas = []
+        self._warm_up = None
         self._block_reads = BlockReads()
         self._pace = fake.pace
         self._core = self._scripted_core = _ScriptedCore(fake, self._tokenizer)
