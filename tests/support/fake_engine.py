@@ -26,6 +26,7 @@ from paged_chat.engine.events import EventLog
 from paged_chat.engine.progress import LoadProgress, OnProgress
 from paged_chat.engine.request import TokenLogprobs
 from paged_chat.engine.request_check import ModelLimits
+from paged_chat.engine.sampler import SampledToken
 from paged_chat.engine.sequence import Sequence
 from paged_chat.engine.shared_runs import BlockReads
 from paged_chat.engine.text.chat_template import ChatTemplate
@@ -259,13 +260,14 @@ class _ScriptedCore(EngineCore):
         ends, self._ended = self._ended, []
         return ends
 
-    def _append(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None) -> TokenDelta:
+    def _append(self, sequence: Sequence, token: SampledToken) -> TokenDelta:
         script = self._scripts[sequence.request_id]
         said = script.samples[sequence.sample]
         if sequence.num_generated_tokens == len(said):
             raise RuntimeError(script.error)
         token_id = said[sequence.num_generated_tokens]
-        return super()._append(sequence, token_id, None if logprobs is None else self._logprobs(token_id, sequence))
+        logprobs = None if token.logprobs is None else self._logprobs(token_id, sequence)
+        return super()._append(sequence, SampledToken(token_id, logprobs))
 
     def _logprobs(self, token_id: int, sequence: Sequence) -> TokenLogprobs:
         token = _tokenizer().decode([token_id], skip_special=False)
