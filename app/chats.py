@@ -12,7 +12,10 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
-from paged_chat.engine.request import FinishReason, SamplingParams, TokenLogprobs
+from paged_chat.engine.request import FinishReason, TokenLogprobs
+
+# Also for the terminal's screens, which import nothing of the engine.
+from paged_chat.engine.request import SamplingParams as SamplingParams
 
 from .errors import MessageNotFound
 

@@ -4,6 +4,11 @@
 from paged_chat.engine.errors import PagedChatError as PagedChatError
 
 
+def words_of(error: BaseException) -> str:
+    """What people read: a PagedChatError says all there is to say; any other is a fault, of which the kind is told."""
+    return str(error) if isinstance(error, PagedChatError) else f"{type(error).__name__}: {error}"
+
+
 class ChatNotFound(PagedChatError):
     """No such chat, a deleted one, or somebody else's: which of these isn't told."""
 

@@ -19,7 +19,7 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
-from paged_chat.app.errors import PagedChatError
+from paged_chat.app.errors import PagedChatError, words_of
 
 from .engine_choice import CHOICES, EngineChoice
 from .key_names import key_of
@@ -87,7 +87,7 @@ class PagedChatTui(App[None]):
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """A fault of ours while the chats are opened: told, for nobody waits for its result."""
         if event.state is WorkerState.ERROR and event.worker.error is not None:
-            self.chat_screen.stay_closed(f"{type(event.worker.error).__name__}: {event.worker.error}")
+            self.chat_screen.stay_closed(words_of(event.worker.error))
 
     @property
     def chat_screen(self) -> ChatScreen:

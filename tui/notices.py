@@ -11,7 +11,7 @@ from textual import work
 from textual.dom import DOMNode
 from textual.worker import Worker
 
-from paged_chat.app.errors import PagedChatError
+from paged_chat.app.errors import PagedChatError, words_of
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Params = ParamSpec("Params")
@@ -21,8 +21,7 @@ ERROR_SHOWN_S = 8.0
 
 def show_error(node: DOMNode, error: BaseException) -> None:
     """What went wrong, and what to do, in the corner of the screen."""
-    message = str(error) if isinstance(error, PagedChatError) else f"{type(error).__name__}: {error}"
-    node.app.notify(message, severity="error", timeout=ERROR_SHOWN_S, markup=False)
+    node.app.notify(words_of(error), severity="error", timeout=ERROR_SHOWN_S, markup=False)
 
 
 def with_notices(method: Method) -> Method:

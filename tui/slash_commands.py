@@ -130,18 +130,3 @@ def completions(text: str) -> list[SlashCommand]:
     if not text.startswith("/") or any(character.isspace() for character in text):
         return []
     return [command for command in COMMANDS if command.name.startswith(text[1:].lower())]
-
-
-def setting_value(name: SettingName, argument: str) -> float | int | str | None:
-    """The value that a person wrote; ranges are the service's to judge. Raises UnknownCommand for what is no number."""
-    if name == "early_stopping":
-        word = argument.lower()
-        return word == "true" if word in ("true", "false") else word
-    if argument in ("-", "off", "none") and name in ("seed", "max_tokens", "logprobs"):
-        return None
-    is_whole = name in ("n", "seed", "top_k", "max_tokens", "logprobs", "beam_width")
-    try:
-        return int(argument) if is_whole else float(argument.replace(",", "."))
-    except ValueError:
-        kind = "a whole number" if is_whole else "a number"
-        raise UnknownCommand(f"{name.replace('_', ' ')} must be {kind}, not {argument!r}") from None

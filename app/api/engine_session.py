@@ -18,6 +18,7 @@ from paged_chat.engine.request import TokenDelta
 # Imported for the kinds of queries in them, which programs may ask.
 from ..cache_view import block_note, block_view  # noqa: F401
 from ..engine_query import Query, TextQueryKind, query_kinds
+from ..errors import words_of
 from ..service import prompts, search_watch  # noqa: F401
 from ..service.chat_events import EngineStatus
 from ..service.engine_guests import Guest
@@ -207,5 +208,5 @@ def _carry_out(function: Callable[[], Result], answered: Future[Result]) -> None
 def _refusal(number: int, error: BaseException) -> Refusal:
     if not isinstance(error, PagedChatError):
         logger.error("an order couldn't be carried out", exc_info=error)
-        return Refusal(number=number, error="PagedChatError", words=f"{type(error).__name__}: {error}")
-    return Refusal(number=number, error=type(error).__name__, words=str(error))
+        return Refusal(number=number, error=PagedChatError.__name__, words=words_of(error))
+    return Refusal(number=number, error=type(error).__name__, words=words_of(error))

@@ -4,36 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from paged_chat.engine.errors import InvalidParameter
 from paged_chat.engine.request import SamplingParams
 
 from ..errors import ComparisonRefused
+from ..written_setting import NOTHING, SETTING_NAMES, read_setting, spoken
 
 MIN_VARIANTS = 2
 MAX_VARIANTS = 6
 MAX_NAME_LENGTH = 60
 
 OWN = "chat"  # the word for the chat's own settings
-NOTHING = "-"  # the word for no value, and for no system prompt
 SYSTEM = "system"
-
-Setting: TypeAlias = float | int | bool | str | tuple[str, ...] | None
-
-_REAL = (
-    "temperature",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "length_penalty",
-)
-_WHOLE = ("top_k", "max_tokens", "seed", "beam_width", "logprobs")
-_EARLY_STOPPING: Mapping[str, bool | str] = {"true": True, "false": False, "never": "never"}
-_NOTHING: Mapping[str, Setting] = {"max_tokens": None, "seed": None, "logprobs": None, "stop": ()}
-SETTING_NAMES = (*_REAL, *_WHOLE, "early_stopping", "stop")
 _SHORT = {"temp": "temperature", "beams": "beam_width", "max": "max_tokens", "penalty": "repetition_penalty"}
 
 
@@ -66,7 +50,7 @@ class WrittenVariant:
     def __str__(self) -> str:
         """Its name: "warm, top p 0.9, system terse"."""
         words = [self.preset] if self.preset else []
-        words += [f"{_spoken(name)} {' '.join(value.split())}" for name, value in self.changes.items()]
+        words += [f"{spoken(name)} {' '.join(value.split())}" for name, value in self.changes.items()]
         if self.system is not None:
             words.append("no system prompt" if self.system == NOTHING else f"system {self.system}")
         elif self.system_prompt is not None:
@@ -135,7 +119,10 @@ def _read(written: WrittenVariant, sampling: SamplingParams, system_prompt: str 
         if written.preset not in kept.presets:
             raise ComparisonRefused(f"no settings are kept as {written.preset!r}, and a setting is name=value")
         sampling = kept.presets[written.preset]
-    changes: dict[str, Any] = {name: _value(name, text) for name, text in written.changes.items()}
+    for name in written.changes:
+        if name not in SETTING_NAMES:
+            raise ComparisonRefused(f"there is no setting called {spoken(name)!r}: there are {_known_settings()}")
+    changes: dict[str, Any] = {name: read_setting(name, text) for name, text in written.changes.items()}
     if written.system == NOTHING:
         system_prompt = None
     elif written.system is not None:
@@ -147,23 +134,8 @@ def _read(written: WrittenVariant, sampling: SamplingParams, system_prompt: str 
     return Variant(name=str(written), sampling=replace(sampling, n=1, **changes), system_prompt=system_prompt)
 
 
-def _value(name: str, text: str) -> Setting:
-    if name not in SETTING_NAMES:
-        names = ", ".join(_spoken(name) for name in SETTING_NAMES)
-        raise ComparisonRefused(f"there is no setting called {_spoken(name)!r}: there are {names}")
-    if text == NOTHING and name in _NOTHING:
-        return _NOTHING[name]
-    if name == "stop":
-        return tuple(line for line in text.split("\n") if line)
-    if name == "early_stopping":
-        if text not in _EARLY_STOPPING:
-            raise ComparisonRefused(f"early stopping must be true, false or never, not {text!r}")
-        return _EARLY_STOPPING[text]
-    try:
-        return int(text) if name in _WHOLE else float(text)
-    except ValueError:
-        kind = "a whole number" if name in _WHOLE else "a number"
-        raise ComparisonRefused(f"{_spoken(name)} must be {kind}, not {text!r}") from None
+def _known_settings() -> str:
+    return ", ".join(map(spoken, SETTING_NAMES))
 
 
 def _field(name: str) -> str:
@@ -171,16 +143,12 @@ def _field(name: str) -> str:
     return _SHORT.get(plain, plain)
 
 
-def _spoken(name: str) -> str:
-    return name.replace("_", " ")
-
-
 # What differs
 
 
 def settings_of(sampling: SamplingParams, system_prompt: str | None) -> dict[str, str]:
     """All settings of a reply in words, by their spoken names."""
-    words = {_spoken(one.name): _words(getattr(sampling, one.name)) for one in fields(sampling) if one.name != "n"}
+    words = {spoken(one.name): _words(getattr(sampling, one.name)) for one in fields(sampling) if one.name != "n"}
     return words | {"system prompt": "none" if system_prompt is None else system_prompt}
 
 

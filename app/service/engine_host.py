@@ -16,7 +16,7 @@ from paged_chat.engine.errors import PagedChatError
 from paged_chat.engine.progress import LoadProgress, OnProgress
 
 from ..engine_query import Query
-from ..errors import EngineUnavailable
+from ..errors import EngineUnavailable, words_of
 from ..transcript.transcript import ChatModel, Transcript
 from .chat_events import EnginePhase, EngineStatus
 from .engine_guests import EngineGuests
@@ -211,7 +211,7 @@ class EngineHost:
     def _fail(self, loaded: Future[LoadedEngine], error: BaseException) -> None:
         if not isinstance(error, PagedChatError):
             logger.error("the model could not be loaded", exc_info=error)
-        reason = str(error) if isinstance(error, PagedChatError) else f"{type(error).__name__}: {error}"
+        reason = words_of(error)
         self._set(loaded, replace(self._status_of("failed"), error=reason))
         _refuse(loaded, EngineUnavailable(reason))
 

@@ -12,6 +12,7 @@ from paged_chat.engine.errors import PagedChatError
 from paged_chat.engine.request import SamplingParams
 
 from ..chats import Chat, KeptLogprobs, Message
+from ..errors import words_of
 from ..store.store import Store
 from .background import Background
 from .comparing import under_variant
@@ -136,12 +137,11 @@ class ReplyDesk:
                 try:
                     job.start(loaded.served, make_prompt(loaded))
                 except Exception as error:
-                    job.fail(_said(error))
+                    _fail([job], error)
 
         def look(started: Future[None]) -> None:
             if (error := started.exception()) is not None:  # there is no engine
-                for job, _ in jobs:
-                    job.fail(_said(error))
+                _fail([job for job, _ in jobs], error)
 
         self._background.after(self._host.loaded, start_all).add_done_callback(look)
 
@@ -182,8 +182,8 @@ class ReplyDesk:
         self._on_turn(reply.chat_id)
 
 
-def _said(error: BaseException) -> str:
-    if isinstance(error, PagedChatError):
-        return str(error)
-    logger.error("a reply could not be begun", exc_info=error)
-    return f"{type(error).__name__}: {error}"
+def _fail(jobs: Sequence[ReplyJob], error: BaseException) -> None:
+    if not isinstance(error, PagedChatError):
+        logger.error("a reply could not be begun", exc_info=error)
+    for job in jobs:
+        job.fail(words_of(error))

@@ -10,7 +10,7 @@ from typing import cast
 
 from paged_chat.engine.errors import PagedChatError
 
-from ..errors import ChatNotFound, MessageNotFound, ReplyFinished
+from ..errors import ChatNotFound, MessageNotFound, ReplyFinished, words_of
 from ..store.drafts import FinalStatus
 from ..store.store import Store
 from .running_reply import RunningReply
@@ -97,10 +97,10 @@ class ReplySaver:
             reply.end("stopped")
             self._forget(reply)
         except PagedChatError as error:
-            reply.mark_unsaved(str(error))
+            reply.mark_unsaved(words_of(error))
         except Exception as error:
             logger.exception("reply %d of chat %s can't be saved; it is tried again", reply.message_id, reply.chat_id)
-            reply.mark_unsaved(f"{type(error).__name__}: {error}")
+            reply.mark_unsaved(words_of(error))
 
     def _save_draft(self, reply: RunningReply) -> None:
         message, logprobs = reply.unsaved()

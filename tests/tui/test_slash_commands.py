@@ -9,7 +9,6 @@ from paged_chat.tui.slash_commands import (
     completions,
     message_text,
     parse,
-    setting_value,
 )
 
 
@@ -51,20 +50,6 @@ def test_completion_offers_what_begins_so():
     assert len(completions("/")) == len(COMMANDS)
     assert completions("/temp 0") == []
     assert completions("te") == []
-
-
-@pytest.mark.parametrize(
-    ("name", "argument", "value"),
-    [("temperature", "0,7", 0.7), ("n", "4", 4), ("seed", "-", None), ("max_tokens", "off", None), ("top_p", "1", 1.0)],
-)
-def test_values(name, argument, value):
-    assert setting_value(name, argument) == value
-
-
-@pytest.mark.parametrize(("name", "argument"), [("n", "four"), ("temperature", "warm"), ("n", "-"), ("seed", "1.5")])
-def test_what_is_no_number_is_refused(name, argument):
-    with pytest.raises(UnknownCommand, match="number"):
-        setting_value(name, argument)
 
 
 def test_every_action_of_a_command_exists():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from textual import on
 
 from paged_chat.app.chats import Chat
-from paged_chat.app.errors import PagedChatError
+from paged_chat.app.written_setting import read_setting, spoken
 
 from .. import slash_commands
 from ..engine_choice import NO_SERVER
@@ -23,14 +23,11 @@ from .dialogs import ChoiceDialog, ConfirmDialog, TextDialog
 from .message_actions import MessageActions
 from .model_list import model_choices
 from .prompt_actions import PromptActions
+from .service_screen import NotPossible
 from .setting_actions import SettingActions
 
 if TYPE_CHECKING:
     from ..app import PagedChatTui
-
-
-class NotPossible(PagedChatError):
-    """An action that makes no sense now; the message says what would."""
 
 
 class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActions):
@@ -206,10 +203,10 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
             await self.run_action(f"screen.{command.action}")
         elif command.setting is not None:
             if argument:
-                await self.set_sampling(**{command.setting: slash_commands.setting_value(command.setting, argument)})
+                await self.set_sampling(**{command.setting: read_setting(command.setting, argument)})
             else:
                 sampling = (await self.ensure_chat()).sampling
-                self.notify(f"{command.setting.replace('_', ' ')} is {getattr(sampling, command.setting)}")
+                self.notify(f"{spoken(command.setting)} is {getattr(sampling, command.setting)}")
         else:
             await self._run_with_argument(command.name, argument)
 
@@ -244,7 +241,7 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
             case "table":
                 self.action_export_table()
             case "retry":
-                self.action_retry(int(slash_commands.setting_value("n", argument or "1") or 1))
+                self.action_retry(cast(int, read_setting("n", argument or "1")))
             case "save" if argument:
                 self.save_message(argument)
             case "save":

@@ -16,7 +16,7 @@ from ..key_names import key_of
 from ..notices import in_background, with_notices
 from ..widgets.reply_group import ReplyGroup
 from .dialogs import TextDialog
-from .service_screen import NothingToDo, ServiceScreen
+from .service_screen import NotPossible, ServiceScreen
 
 
 class ComparisonActions(ServiceScreen):
@@ -90,7 +90,7 @@ class ComparisonActions(ServiceScreen):
     def _group(self) -> ReplyGroup:
         group = next(iter(self.query(ReplyGroup)), None)
         if group is None:
-            raise NothingToDo(f"no replies stand side by side: {key_of(self, 'compare')} shows all of a message")
+            raise NotPossible(f"no replies stand side by side: {key_of(self, 'compare')} shows all of a message")
         return group
 
     def _comparison(self, group: ReplyGroup) -> Comparison:

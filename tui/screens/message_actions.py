@@ -19,7 +19,7 @@ from ..notices import in_background, with_notices
 from ..widgets.meter import Meter
 from ..widgets.reply_group import ReplyGroup
 from .dialogs import ChoiceDialog, TextDialog
-from .service_screen import NothingToDo
+from .service_screen import NotPossible
 from .token_actions import TokenActions
 
 
@@ -67,14 +67,14 @@ class MessageActions(TokenActions):
     def action_edit(self) -> None:
         message = self.message_in_focus("user")
         if message is None:
-            raise NothingToDo("there is no message of yours yet: write one in the prompt")
+            raise NotPossible("there is no message of yours yet: write one in the prompt")
         self.begin_edit(message.id, message.text)
 
     @in_background
     async def action_continue_reply(self) -> None:
         message = self.message_in_focus("assistant")
         if message is None:
-            raise NothingToDo("there is no reply yet that could go on")
+            raise NotPossible("there is no reply yet that could go on")
         await self.write(self.open_service.continue_reply, message.chat_id, message.id)
         self.conversation.anchor()
 
@@ -97,7 +97,7 @@ class MessageActions(TokenActions):
         while message is not None and len(self.messages.siblings(message.id)) < 2:
             message = self.messages[message.parent_id] if message.parent_id is not None else None
         if message is None:
-            raise NothingToDo(f"no message here has other versions: {key_of(self, 'retry')} writes another reply")
+            raise NotPossible(f"no message here has other versions: {key_of(self, 'retry')} writes another reply")
         siblings = [sibling.id for sibling in self.messages.siblings(message.id)]
         place = siblings.index(message.id) + direction
         if 0 <= place < len(siblings):
@@ -113,7 +113,7 @@ class MessageActions(TokenActions):
         else:
             message = self._needed("there is nothing here yet")
             if len(self.messages.siblings(message.id)) < 2:
-                raise NothingToDo(f"this message has one version: {key_of(self, 'retry')} writes another")
+                raise NotPossible(f"this message has one version: {key_of(self, 'retry')} writes another")
             self.compared_id = message.id
         await self.show_rows()
         self.explain()
@@ -164,7 +164,7 @@ class MessageActions(TokenActions):
         view = self.view_in_focus()
         blocks = [] if view is None else view.code_blocks
         if not blocks:
-            raise NothingToDo("this message has no code: select one that has")
+            raise NotPossible("this message has no code: select one that has")
         code: str | None = blocks[0]
         if len(blocks) > 1:
             choices = [(str(i), f"{i + 1}: {_first_line(block)}") for i, block in enumerate(blocks)]
@@ -212,7 +212,7 @@ class MessageActions(TokenActions):
     @in_background
     async def action_undo_delete(self) -> None:
         if not self.undo:
-            raise NothingToDo("nothing was deleted since the start")
+            raise NotPossible("nothing was deleted since the start")
         words, restore = self.undo.pop()
         try:
             restored = await self.write(restore)
@@ -237,7 +237,7 @@ class MessageActions(TokenActions):
         """The message in focus; says what to do where there is none."""
         message = self.message_in_focus()
         if message is None or self.service is None:
-            raise NothingToDo(otherwise)
+            raise NotPossible(otherwise)
         return message
 
     def _group_in_focus(self) -> ReplyGroup | None:

@@ -29,8 +29,8 @@ Result = TypeVar("Result")
 WRITE_TOLD_AFTER_S = 1.0
 
 
-class NothingToDo(PagedChatError):
-    """An action where there is nothing that it could be about."""
+class NotPossible(PagedChatError):
+    """An action that makes no sense now; the message says what would."""
 
 
 class ServiceScreen(Screen[None]):

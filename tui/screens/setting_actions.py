@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from paged_chat.app.errors import PagedChatError
+from paged_chat.app.written_setting import spoken
 
 from ..notices import in_background
 from .service_screen import ServiceScreen
@@ -35,7 +36,7 @@ class SettingActions(ServiceScreen):
         """Changes the chat's sampling parameters, each within the range that the engine allows."""
         chat = await self.ensure_chat()
         await self.write(self.open_service.update_chat, chat.id, sampling=replace(chat.sampling, **changes))
-        words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in changes.items())
+        words = ", ".join(f"{spoken(name)} {value}" for name, value in changes.items())
         self.notify(f"This chat: {words}", markup=False)
 
     async def set_system_prompt(self, text: str) -> None:

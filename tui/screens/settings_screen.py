@@ -13,11 +13,12 @@ from textual.containers import Grid, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label, Select, TextArea
 
-from paged_chat.app.chats import Chat
+from paged_chat.app.chats import Chat, SamplingParams
 from paged_chat.app.errors import PagedChatError
+from paged_chat.app.written_setting import read_setting, spoken
 
 from ..notices import in_background, with_notices
-from ..slash_commands import COMMANDS, SettingName, setting_value
+from ..slash_commands import COMMANDS, SettingName
 from .dialogs import TextDialog
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ class NothingToKeep(PagedChatError):
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """What was chosen; `sampling` is the chat's SamplingParams with the changes."""
+    """What was chosen, in the place of the chat's own."""
 
     system_prompt: str | None
-    sampling: Any
+    sampling: SamplingParams
 
 
 class SettingsScreen(ModalScreen[ChatSettings | None]):
@@ -67,7 +68,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
             yield Label("How replies are drawn")
             with Grid(id="settings"):
                 for name in SETTINGS:
-                    yield Label(name.replace("_", " "))
+                    yield Label(spoken(name))
                     yield Input(_shown(getattr(self._chat.sampling, name)), id=name, compact=True)
                     yield Label(_title(name), classes="hint", markup=False)
             yield _choice("presets", "take kept ones", self._presets)
@@ -126,14 +127,14 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
     def _system_prompt(self) -> str:
         return self.query_one("#system", TextArea).text.strip()
 
-    def _sampling(self) -> Any:
-        """The chat's SamplingParams with what stands in the fields; raises for what is no number or out of range."""
+    def _sampling(self) -> SamplingParams:
+        """The chat's own with what stands in the fields; raises for what is no number or out of range."""
         changes: dict[str, Any] = {}
         for name in SETTINGS:
-            changes[name] = setting_value(name, self.query_one(f"#{name}", Input).value.strip())
+            changes[name] = read_setting(name, self.query_one(f"#{name}", Input).value.strip())
         return replace(self._chat.sampling, **changes)
 
-    def _show(self, sampling: Any) -> None:
+    def _show(self, sampling: SamplingParams) -> None:
         for name in SETTINGS:
             self.query_one(f"#{name}", Input).value = _shown(getattr(sampling, name))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ..notices import in_background
-from .service_screen import NothingToDo, ServiceScreen
+from .service_screen import NotPossible, ServiceScreen
 
 
 class TokenActions(ServiceScreen):
@@ -18,7 +18,7 @@ class TokenActions(ServiceScreen):
 
         message = self.message_in_focus("assistant")
         if message is None:
-            raise NothingToDo("there is no reply yet whose tokens could be shown")
+            raise NotPossible("there is no reply yet whose tokens could be shown")
         service = self.open_service
         reply = await asyncio.wrap_future(service.tokens.of_reply(message.chat_id, message.id))
         branch = await self.app.push_screen_wait(TokensScreen(service, message.chat_id, reply))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.cells import cell_len, set_cell_size
 from textual.widgets import Static
+
+from paged_chat.app.chats import SamplingParams
 
 from ..plain_text import plain
 
@@ -21,8 +21,8 @@ class TitleLine(Static):
         super().__init__("", markup=False)
         self._title, self._right = "", ""
 
-    def show(self, title: str, engine: str, sampling: Any) -> None:
-        """engine: how it stands, in words. sampling: the chat's SamplingParams, or None before there are any."""
+    def show(self, title: str, engine: str, sampling: SamplingParams | None) -> None:
+        """engine: how it stands, in words. sampling: the chat's; None before there are any."""
         self._title = plain(title)
         words = [engine]
         if sampling is not None:

@@ -4,8 +4,9 @@ from dataclasses import fields, replace
 
 import pytest
 
-from paged_chat.app.comparison.variant import SETTING_NAMES, KeptSettings, WrittenVariant, read_variants, variant_in
+from paged_chat.app.comparison.variant import KeptSettings, WrittenVariant, read_variants, variant_in
 from paged_chat.app.errors import ComparisonRefused
+from paged_chat.app.written_setting import SETTING_NAMES
 from paged_chat.engine.request import SamplingParams
 
 NOTHING_KEPT = KeptSettings({}, {})
