@@ -13,6 +13,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from .commands.help_option import HELP_OPTIONS
+
 COMMANDS_GROUP = "paged_chat.commands"
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -55,7 +57,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP_OPTIONS,
 )
 
 

@@ -77,5 +77,10 @@ class EngineUnavailable(PagedChatError):
     """The model didn't load, or its engine has stopped: chats can be read, but nothing answers."""
 
 
+def service_closed() -> EngineUnavailable:
+    """What is asked while the program ends."""
+    return EngineUnavailable("the chat service is closed: start the program again")
+
+
 class AttachmentRefused(PagedChatError):
     """A file that can't go with a message: unreadable, not text, empty, or too large."""

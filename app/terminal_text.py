@@ -6,10 +6,11 @@ import json
 import re
 from typing import TextIO
 
-# They move the cursor, rename the window, or worse; the last two make a line read as another one than it is.
-_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202d\u202e]")
-# JSON spells out those below 0x20 by itself.
-_OBEYED_IN_JSON = re.compile("[\x7f-\x9f\u202d\u202e]")
+_TAB, _LINE_FEED = 0x09, 0x0A
+OBEYED = frozenset([*range(0x20), *range(0x7F, 0xA0), 0x202D, 0x202E]) - {_TAB, _LINE_FEED}
+"""Code points that move the cursor, rename the window, or worse; the last two make a line read as another one."""
+
+_OBEYED = re.compile(f"[{re.escape(''.join(map(chr, sorted(OBEYED))))}]")
 
 
 def harmless(text: str) -> str:
@@ -26,4 +27,4 @@ def json_line(value: object, out: TextIO | None) -> str:
     """One line of JSON; of ASCII alone where `out` has another encoding than UTF-8."""
     encoding = getattr(out, "encoding", None) or "ascii"
     line = json.dumps(value, ensure_ascii=not encoding.lower().startswith("utf"))
-    return _OBEYED_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", line)

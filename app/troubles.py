@@ -15,12 +15,11 @@ from paged_chat.engine.home import can_write, home
 from paged_chat.engine.model import catalog
 from paged_chat.engine.model.file_check import check_files
 
-from .api.binding import SERVE_PORT, WEB_PORT, AddressRefused, bound_socket
+from .api.binding import LOOPBACK, SERVE_PORT, WEB_PORT, AddressRefused, bound_socket
 from .api.server_record import ServerRecord, records
 from .store.database import look_at
 from .store.default_path import default_path
 
-LOOPBACK = "127.0.0.1"
 DEFAULT_PORTS = {"web": WEB_PORT, "serve": SERVE_PORT}
 PROGRAM_BYTES = 500 * 2**20  # what the program itself takes
 POOL_BYTES = 512 * 2**20  # the least that is left for KV blocks by default

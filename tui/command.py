@@ -18,6 +18,7 @@ from paged_chat.app.commands.engine_options import (
     WeightsOption,
     config_from,
 )
+from paged_chat.app.commands.help_option import HELP_OPTIONS
 
 if TYPE_CHECKING:
     from paged_chat.app.api.running_server import RunningServer
@@ -30,7 +31,7 @@ CHOICE_FILE = "tui-engine.txt"
 MODES = ("auto", "own", "shared")
 
 
-@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+@app.command(context_settings=HELP_OPTIONS)
 def tui(
     model: ModelOption = DEFAULT_MODEL,
     device: DeviceOption = "auto",

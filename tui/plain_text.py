@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-_TAB, _LINE_FEED, _DELETE = 0x09, 0x0A, 0x7F
+from paged_chat.app.terminal_text import OBEYED
 
-# Control characters would be obeyed by the terminal: they are shown by the pictures that Unicode has for them, those of
-# the upper half, which have none, as replacement characters. Each stays one character, so that places hold.
-PICTURES = {
-    **{code: 0x2400 + code for code in range(0x20) if code not in (_TAB, _LINE_FEED)},
-    _DELETE: 0x2421,
-    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
-    # These two would make a line read as another one than it is.
-    **dict.fromkeys((0x202D, 0x202E), 0xFFFD),
-}
+_DELETE = 0x7F
+_PICTURES = {**{code: 0x2400 + code for code in range(0x20)}, _DELETE: 0x2421}  # that Unicode has
+_UNKNOWN = 0xFFFD
+
+# What the terminal would obey is shown by its picture, or as unknown. Each stays one character, so that places hold.
+PICTURES = {code: _PICTURES.get(code, _UNKNOWN) for code in OBEYED}
 
 
 def plain(text: str) -> str:

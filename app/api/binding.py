@@ -11,7 +11,8 @@ from paged_chat.engine.errors import PagedChatError
 
 WEB_PORT, SERVE_PORT = 7860, 7861
 """Where `paged-chat web` and `serve` listen unless told otherwise."""
-LOOPBACK_NAMES = frozenset(["localhost", "127.0.0.1", "::1"])
+LOOPBACK = "127.0.0.1"
+LOOPBACK_NAMES = frozenset(["localhost", LOOPBACK, "::1"])
 
 
 class AddressRefused(PagedChatError):
@@ -36,7 +37,7 @@ def address_of(host: str, port: int) -> str:
     """How programs of this machine reach it, as it stands in a URL."""
     bare = host.strip("[]")
     if bare in ("0.0.0.0", ""):
-        bare = "127.0.0.1"
+        bare = LOOPBACK
     elif bare == "::":
         bare = "::1"
     return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"

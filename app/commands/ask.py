@@ -30,6 +30,7 @@ from .engine_options import (
     from_options,
     open_engine,
 )
+from .help_option import HELP_OPTIONS
 from .interrupt import StopFlag, stop_on_interrupt
 from .number_option import number_option
 from .reply_printer import ReplyPrinter
@@ -54,7 +55,7 @@ class EarlyStoppingChoice(StrEnum):
         return "never" if self is EarlyStoppingChoice.NEVER else self is EarlyStoppingChoice.YES
 
 
-@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+@app.command(context_settings=HELP_OPTIONS)
 def ask(
     context: typer.Context,
     prompts: Annotated[

@@ -24,6 +24,7 @@ from .engine_options import (
     from_options,
     open_engine,
 )
+from .help_option import HELP_OPTIONS
 from .number_option import number_option
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ MOST_OTHERS_CORES = 0.1
 ROUNDS = NumberRange(1, 1000)
 
 
-@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+@app.command(context_settings=HELP_OPTIONS)
 def bench(
     workload_file: Annotated[
         Path | None, typer.Argument(metavar="WORKLOAD.json", help="The steps to replay.", show_default=False)

@@ -19,6 +19,7 @@ from paged_chat.engine.model import catalog
 
 from ..terminal_text import json_line
 from .engine_options import DeviceOption, DtypeOption, ModelOption, from_options
+from .help_option import HELP_OPTIONS
 
 if TYPE_CHECKING:
     from paged_chat.engine.hardware import Device, ResolvedConfig
@@ -67,7 +68,7 @@ class Report:
         return any(trouble.is_fault for trouble in self.troubles)
 
 
-@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+@app.command(context_settings=HELP_OPTIONS)
 def doctor(
     with_kernels: Annotated[
         bool, typer.Option("--kernels", help="Run each kernel against the reference: errors and times.")
@@ -116,10 +117,8 @@ def examine(config: EngineConfig) -> Report:
             Trouble(str(error), "`paged-chat doctor` without --device shows those there are", is_fault=True)
         )
     folder = home()
-    used = (
-        None if uses is None else next((one for one in devices if one.name in (uses.device, f"{uses.device}:0")), None)
-    )
-    troubles += find_troubles(config.model, used)
+    used_names = () if uses is None else (uses.device, f"{uses.device}:0")
+    troubles += find_troubles(config.model, next((device for device in devices if device.name in used_names), None))
     checked, slower = kernel_paths()
     return Report(
         paged_chat=version("paged-chat"),

@@ -10,9 +10,8 @@ import typer
 from paged_chat.engine.model import catalog
 
 from ..terminal_text import json_line
+from .help_option import HELP_OPTIONS
 from .progress import load_progress
-
-HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
     add_completion=False,

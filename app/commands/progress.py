@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from paged_chat.engine.progress import LoadProgress, OnProgress, ignore_progress
 
-TITLES = {"download": "Downloading", "convert": "Preparing", "load": "Loading", "warm up": "Warming up"}
+from ..load_words import STAGE_WORDS
 
 
 @contextmanager
@@ -30,7 +30,8 @@ def load_progress() -> Iterator[OnProgress]:
 
     def show(progress: LoadProgress) -> None:
         if progress.stage not in tasks:
-            tasks[progress.stage] = bar.add_task(TITLES[progress.stage], total=progress.total, figures="")
+            title = STAGE_WORDS[progress.stage].capitalize()
+            tasks[progress.stage] = bar.add_task(title, total=progress.total, figures="")
             if progress.stage == "warm up" and progress.total is None:
                 # Kernels are compiled and measured for this processor.
                 bar.update(tasks[progress.stage], figures="the first time this takes a minute or two")

@@ -9,7 +9,7 @@ import typer
 from paged_chat.engine.config import DEFAULT_MODEL
 from paged_chat.engine.model import catalog
 
-from ..api.binding import SERVE_PORT, check_address
+from ..api.binding import SERVE_PORT
 from ..errors import EngineUnavailable
 from ..service.chat_events import EngineStatus
 from .engine_options import (
@@ -21,14 +21,22 @@ from .engine_options import (
     WeightsOption,
     config_from,
 )
-from .server_options import DEFAULT_HOST, AuthFileOption, AuthOption, HostOption, PortOption, end_on_signal, wait_for
+from .help_option import HELP_OPTIONS
+from .server_options import (
+    DEFAULT_HOST,
+    AuthFileOption,
+    AuthOption,
+    HostOption,
+    PortOption,
+    accounts_for,
+    end_on_signal,
+    wait_for,
+)
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-ENGINE_CLOSE_S = 0.5
 
-
-@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+@app.command(context_settings=HELP_OPTIONS)
 def serve(
     model: ModelOption = DEFAULT_MODEL,
     host: HostOption = DEFAULT_HOST,
@@ -42,12 +50,9 @@ def serve(
     num_blocks: NumBlocksOption = None,
 ) -> None:
     """Serve the engine to other programs, by OpenAI's API."""
-    from ..api.accounts import read_accounts
-
     config = config_from(model, device, dtype, weights, kernels, num_blocks)
     catalog.check_name(model)
-    accounts = read_accounts(auth or (), auth_file)
-    check_address(host, port, has_accounts=len(accounts) > 0)
+    accounts = accounts_for(host, port, auth, auth_file)
 
     from ..api.routes import api_routes
     from ..api.server import ApiServer
@@ -69,7 +74,7 @@ def serve(
         if engine_host.status.phase == "failed":
             raise EngineUnavailable(engine_host.status.error or "")
     finally:
-        engine_host.close(ENGINE_CLOSE_S)
+        engine_host.close()
 
 
 def _tell(status: EngineStatus, ended: threading.Event) -> None:

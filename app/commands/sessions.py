@@ -26,9 +26,9 @@ from ..store.chat_table import MAX_LIMIT
 from ..store.store import Store, default_path
 from ..terminal_text import json_line
 from . import chat_text
+from .help_option import HELP_OPTIONS
 from .number_option import number_option
 
-HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 STANDARD_STREAM = Path("-")
 LIMITS = NumberRange(1, MAX_LIMIT)
 SUFFIXES = {"json": ".json", "markdown": ".md"}

@@ -10,7 +10,7 @@ import typer
 from paged_chat.engine.config import DEFAULT_MODEL
 from paged_chat.engine.model import catalog
 
-from ..api.binding import WEB_PORT, check_address
+from ..api.binding import WEB_PORT
 from ..imports import import_page
 from .engine_options import (
     DeviceOption,
@@ -21,12 +21,22 @@ from .engine_options import (
     WeightsOption,
     config_from,
 )
-from .server_options import DEFAULT_HOST, AuthFileOption, AuthOption, HostOption, PortOption, end_on_signal, wait_for
+from .help_option import HELP_OPTIONS
+from .server_options import (
+    DEFAULT_HOST,
+    AuthFileOption,
+    AuthOption,
+    HostOption,
+    PortOption,
+    accounts_for,
+    end_on_signal,
+    wait_for,
+)
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+@app.command(context_settings=HELP_OPTIONS)
 def web(
     model: ModelOption = DEFAULT_MODEL,
     host: HostOption = DEFAULT_HOST,
@@ -41,12 +51,9 @@ def web(
     num_blocks: NumBlocksOption = None,
 ) -> None:
     """Open a page to chat on, in the browser."""
-    from ..api.accounts import read_accounts
-
     config = config_from(model, device, dtype, weights, kernels, num_blocks)
     catalog.check_name(model)
-    accounts = read_accounts(auth or (), auth_file)
-    check_address(host, port, has_accounts=len(accounts) > 0)
+    accounts = accounts_for(host, port, auth, auth_file)
 
     if sys.stderr.isatty():
         typer.secho("paged-chat is starting …", dim=True, err=True)

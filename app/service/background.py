@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from ..errors import EngineUnavailable
+from ..errors import service_closed
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -38,7 +38,7 @@ class Background:
                 self._pool.submit(carry_out)
             except RuntimeError:  # closed meanwhile
                 if promised.set_running_or_notify_cancel():
-                    promised.set_exception(EngineUnavailable("the chat service is closed: start the program again"))
+                    promised.set_exception(service_closed())
 
         given.add_done_callback(begin)
         return promised

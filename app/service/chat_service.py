@@ -17,7 +17,7 @@ from ..chats import Chat, Message, MessageTree, Turn
 from ..comparison.variant import Variant, check_variants
 from ..counted import counted
 from ..engine_query import Query
-from ..errors import EmptyMessage, EngineUnavailable, ModelInUse
+from ..errors import EmptyMessage, EngineUnavailable, ModelInUse, service_closed
 from ..store.store import Store
 from ..transcript.miss_reason import MissReason
 from .background import Background
@@ -37,8 +37,6 @@ from .token_lookup import TokenLookup
 from .turn_plans import TurnPlans
 from .watch import Watcher
 from .watchers import Watchers
-
-ENGINE_CLOSE_S = 0.5
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +97,7 @@ class ChatService(ChatLibrary):
         self._planning.close()
         self._desk.close()
         self._watchers.close()
-        self._host.close(ENGINE_CLOSE_S)
+        self._host.close()
         self._stores.close()
 
     def __enter__(self) -> ChatService:
@@ -370,5 +368,5 @@ class ChatService(ChatLibrary):
 
     def _check_usable(self) -> None:
         if self._is_closed:
-            raise EngineUnavailable("the chat service is closed: start the program again")
+            raise service_closed()
         self._host.check_usable()

@@ -16,11 +16,13 @@ from paged_chat.engine.errors import PagedChatError
 from paged_chat.engine.progress import LoadProgress, OnProgress
 
 from ..engine_query import Query
-from ..errors import EngineUnavailable, words_of
+from ..errors import EngineUnavailable, service_closed, words_of
 from ..transcript.transcript import ChatModel, Transcript
 from .chat_events import EnginePhase, EngineStatus
 from .engine_guests import EngineGuests
 from .served_engine import EngineServer, ModelFigures, OpenEngine, ServedEngine, model_figures
+
+CLOSE_S = 0.5  # for the step that is being computed
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +131,7 @@ class EngineHost:
         """Closes the engine and opens another, or uses a server's; what the old one was doing ends."""
         with self._lock:
             if self._is_closed:
-                raise EngineUnavailable("the chat service is closed")
+                raise service_closed()
             self._config, self._server = _config_of(config, server), server
             old, self._served = self._served, None
             before = self._loaded
@@ -139,16 +141,16 @@ class EngineHost:
         self._set(loaded, self._status_of("loading"))
         self._exchange(old, loaded)
 
-    def close(self, timeout_s: float) -> None:
+    def close(self, timeout_s: float = CLOSE_S) -> None:
         """Waits so long for the engine's end; a step or a download that takes longer ends with the process."""
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
             served, loaded = self._served, self._loaded
-        error = "the chat service is closed: start the program again"
-        self._set(loaded, replace(self._status_of("closed"), error=error))
-        _refuse(loaded, EngineUnavailable(error))
+        error = service_closed()
+        self._set(loaded, replace(self._status_of("closed"), error=str(error)))
+        _refuse(loaded, error)
         if served is not None:
             closing = threading.Thread(target=served.close, name="paged-chat engine close", daemon=True)
             closing.start()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from paged_chat.app.load_words import STAGE_WORDS
 from paged_chat.app.service.chat_events import EngineStatus
-
-_STAGES = {"download": "downloading", "convert": "preparing", "load": "loading", "warm up": "warming up"}
 
 
 def short_name(model: str) -> str:
@@ -22,8 +21,8 @@ def engine_words(status: EngineStatus | None, *, is_closed: bool = False) -> str
             return f"loading {name}"
         stage, done, total = status.progress.stage, status.progress.done, status.progress.total
         if stage == "warm up" and not total:  # kernels are compiled and measured for this processor
-            return f"{_STAGES[stage]} {name}: at first a minute or two"
-        return f"{_STAGES[stage]} {name}" + (f" {done / total:.0%}" if total else "")
+            return f"{STAGE_WORDS[stage]} {name}: at first a minute or two"
+        return f"{STAGE_WORDS[stage]} {name}" + (f" {done / total:.0%}" if total else "")
     if status.phase == "failed":
         return f"{name} didn't load" if status.server is None else f"{name} has gone"
     return name if status.server is None else f"{name} (shared)"
