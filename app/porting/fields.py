@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, TypeVar
 
 from ..errors import ImportRefused
-from ..store.rows import text_to_db
+from ..mended_text import mended
 
 Value = TypeVar("Value")
 
@@ -57,7 +57,7 @@ class Fields:
 
         Others cut titles and replies in the middle of an emoji, so that these come in files without a fault.
         """
-        return text_to_db(self._of_type(name, str, "text"))
+        return mended(self._of_type(name, str, "text"))
 
     def flag(self, name: str) -> bool:
         return self._of_type(name, bool, "true or false")

@@ -14,8 +14,8 @@ from itertools import islice
 from sqlite3 import Connection, Row
 
 from ..chats import Chat
+from ..mended_text import mended
 from . import chat_table
-from .rows import text_to_db
 
 MAX_QUERY_LENGTH = 1000
 MAX_WORDS = 32
@@ -77,7 +77,7 @@ class Query:
     """What a person typed, as words."""
 
     def __init__(self, text: str) -> None:
-        written = text_to_db(text[:MAX_QUERY_LENGTH]).split()
+        written = mended(text[:MAX_QUERY_LENGTH]).split()
         self.words = [_word(written_word) for written_word in list(dict.fromkeys(written))[:MAX_WORDS]]
         self._patterns = [_pattern(word.forms) for word in self.words]
         self._any_word = _pattern(form for word in self.words for form in word.forms)

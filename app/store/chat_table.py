@@ -12,13 +12,13 @@ from paged_chat.engine.request import SamplingParams
 
 from ..chats import UNTITLED, Chat, own_title, title_from
 from ..errors import ChatNotFound
+from ..mended_text import mended
 from .rows import (
     CHAT_COLUMNS,
     chat_from,
     insert_row,
     sampling_to_db,
     tags_to_db,
-    text_to_db,
     time_to_db,
 )
 
@@ -58,13 +58,13 @@ def insert(
     values = {
         "id": chat_id,
         "user": user,
-        "title": text_to_db(own_title(title) or UNTITLED),
+        "title": mended(own_title(title) or UNTITLED),
         "has_own_title": has_own_title,
         "is_pinned": is_pinned,
         "is_archived": is_archived,
         "tags": tags_to_db(tags),
-        "system_prompt": None if system_prompt is None else text_to_db(system_prompt),
-        "model": None if model is None else text_to_db(model),
+        "system_prompt": None if system_prompt is None else mended(system_prompt),
+        "model": None if model is None else mended(model),
         "sampling": sampling_to_db(sampling),
         "created_at": created_at,
         "updated_at": updated_at,
@@ -94,7 +94,7 @@ def list_chats(
         values.append(archived)
     if tag is not None:
         conditions.append("EXISTS (SELECT 1 FROM json_each(chats.tags) WHERE value = ?)")
-        values.append(text_to_db(tag))
+        values.append(mended(tag))
     if before is not None:
         conditions.append("(is_pinned, updated_at, number) < (?, ?, (SELECT number FROM chats WHERE id = ?))")
         values += [before.is_pinned, time_to_db(before.updated_at), before.id]
@@ -126,13 +126,13 @@ def update(connection: Connection, chat_id: str, changes: ChatChanges) -> None:
     values: dict[str, Any] = dict(changes)
     if "title" in changes:
         title = own_title(changes["title"])
-        values["title"] = text_to_db(title) if title else _first_line(connection, chat_id)
+        values["title"] = mended(title) if title else _first_line(connection, chat_id)
         values["has_own_title"] = bool(title)
     if "tags" in changes:
         values["tags"] = tags_to_db(changes["tags"])
     for name in ("system_prompt", "model"):
         if values.get(name) is not None:
-            values[name] = text_to_db(values[name])
+            values[name] = mended(values[name])
     if "sampling" in changes:
         values["sampling"] = sampling_to_db(changes["sampling"])
     touch(connection, chat_id, **values)

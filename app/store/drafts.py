@@ -14,9 +14,10 @@ from paged_chat.engine.request import FinishReason
 
 from ..chats import KeptLogprobs, Message, ReplyCost
 from ..errors import CannotContinue, MessageNotFound, ReplyFinished
+from ..mended_text import mended
 from ..transcript.miss_reason import MissReason
 from . import message_table, miss_reasons, token_logprobs
-from .rows import cost_to_db, now_to_db, text_to_db, token_ids_to_db
+from .rows import cost_to_db, now_to_db, token_ids_to_db
 from .writer_id import is_alive
 
 FinalStatus = Literal["done", "stopped", "failed"]
@@ -36,7 +37,7 @@ def save(
         connection,
         message_id,
         writer,
-        {"text": text_to_db(text), "token_ids": token_ids_to_db(token_ids), "status": "draft"},
+        {"text": mended(text), "token_ids": token_ids_to_db(token_ids), "status": "draft"},
         logprobs,
     )
 
@@ -61,11 +62,11 @@ def finish(
         message_id,
         writer,
         {
-            "text": text_to_db(text),
+            "text": mended(text),
             "token_ids": token_ids_to_db(token_ids),
             "status": status,
             "finish_reason": finish_reason,
-            "error": None if error is None else text_to_db(error),
+            "error": None if error is None else mended(error),
             "writer": None,
             **cost_to_db(cost),
         },

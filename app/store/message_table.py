@@ -23,6 +23,7 @@ from ..chats import (
     title_from,
 )
 from ..errors import MessageNotFound
+from ..mended_text import mended
 from . import chat_table, token_logprobs
 from .rows import (
     MESSAGE_COLUMNS,
@@ -31,7 +32,6 @@ from .rows import (
     message_from,
     now_to_db,
     sampling_to_db,
-    text_to_db,
     token_ids_to_db,
     variant_to_db,
 )
@@ -72,7 +72,7 @@ def insert(
             "chat_id": chat_id,
             "parent_id": parent_id,
             "role": role,
-            "text": text_to_db(text),
+            "text": mended(text),
             "token_ids": token_ids_to_db(token_ids),
             "model": model,
             "sampling": None if sampling is None else sampling_to_db(sampling),
@@ -80,7 +80,7 @@ def insert(
             **cost_to_db(cost),
             "finish_reason": finish_reason,
             "status": status,
-            "error": None if error is None else text_to_db(error),
+            "error": None if error is None else mended(error),
             "created_at": created_at,
             "writer": writer,
         },
@@ -161,7 +161,7 @@ def add_turn(
     active_leaf_id = reply_ids[0] if reply_ids else user_message_id
     chat_table.touch(connection, chat_id, active_leaf_id=active_leaf_id, updated_at=now)
     if text is not None and is_titled_by_it:
-        connection.execute("UPDATE chats SET title = ? WHERE id = ?", (text_to_db(title_from(text)), chat_id))
+        connection.execute("UPDATE chats SET title = ? WHERE id = ?", (mended(title_from(text)), chat_id))
     return Turn(
         user_message=None if user_message_id is None else get(connection, user_message_id),
         replies=tuple(get(connection, reply_id) for reply_id in reply_ids),

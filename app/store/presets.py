@@ -6,7 +6,8 @@ from sqlite3 import Connection
 
 from paged_chat.engine.request import SamplingParams
 
-from .rows import sampling_from, sampling_to_db, text_to_db
+from ..mended_text import mended
+from .rows import sampling_from, sampling_to_db
 
 
 def system_prompts(connection: Connection) -> dict[str, str]:
@@ -17,12 +18,12 @@ def system_prompts(connection: Connection) -> dict[str, str]:
 def save_system_prompt(connection: Connection, name: str, text: str) -> None:
     connection.execute(
         "INSERT INTO system_prompts (name, text) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text",
-        (text_to_db(name), text_to_db(text)),
+        (mended(name), mended(text)),
     )
 
 
 def delete_system_prompt(connection: Connection, name: str) -> None:
-    connection.execute("DELETE FROM system_prompts WHERE name = ?", (text_to_db(name),))
+    connection.execute("DELETE FROM system_prompts WHERE name = ?", (mended(name),))
 
 
 def sampling_presets(connection: Connection) -> dict[str, SamplingParams]:
@@ -35,9 +36,9 @@ def save_sampling_preset(connection: Connection, name: str, sampling: SamplingPa
     connection.execute(
         "INSERT INTO sampling_presets (name, sampling) VALUES (?, ?) "
         "ON CONFLICT (name) DO UPDATE SET sampling = excluded.sampling",
-        (text_to_db(name), sampling_to_db(sampling)),
+        (mended(name), sampling_to_db(sampling)),
     )
 
 
 def delete_sampling_preset(connection: Connection, name: str) -> None:
-    connection.execute("DELETE FROM sampling_presets WHERE name = ?", (text_to_db(name),))
+    connection.execute("DELETE FROM sampling_presets WHERE name = ?", (mended(name),))

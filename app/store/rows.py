@@ -14,6 +14,7 @@ from typing import Any
 from paged_chat.engine.request import SamplingParams
 
 from ..chats import Chat, Message, ReplyCost, ReplyVariant
+from ..mended_text import mended
 
 # A chat in memory is a temporary one: such a database has no file.
 CHAT_COLUMNS = """
@@ -111,17 +112,6 @@ def now_to_db() -> int:
     return time_to_db(datetime.now(UTC))
 
 
-def text_to_db(text: str) -> str:
-    """The text, with U+FFFD for what isn't text: NUL, where C takes a text for ended, and half a surrogate pair."""
-    text = text.replace("\0", "\ufffd")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # JSON can spell halves. Two that stand together become the character that they mean.
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
 def token_ids_to_db(token_ids: Sequence[int] | None) -> bytes | None:
     return None if token_ids is None else struct.pack(f"<{len(token_ids)}I", *token_ids)
 
@@ -142,7 +132,7 @@ def sampling_from(text: str) -> SamplingParams:
 
 
 def variant_to_db(variant: ReplyVariant) -> str:
-    texts = {name: text_to_db(text) for name, text in asdict(variant).items() if text is not None}
+    texts = {name: mended(text) for name, text in asdict(variant).items() if text is not None}
     return json.dumps(texts, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
@@ -153,7 +143,7 @@ def variant_from(text: str) -> ReplyVariant:
 
 def tags_to_db(tags: tuple[str, ...]) -> str:
     """As a JSON list, each tag once."""
-    return json.dumps([text_to_db(tag) for tag in dict.fromkeys(tags)], ensure_ascii=False)
+    return json.dumps([mended(tag) for tag in dict.fromkeys(tags)], ensure_ascii=False)
 
 
 @lru_cache(maxsize=1024)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from ..cache_view.search_words import search_words
 from ..cache_view.sharing import sharing_of_replies
 from ..chats import Message
 from ..service.chat_events import ReplyUpdate
 from ..service.chat_service import ChatService
+from .page_socket import News
 from .panel_strip import strip_view
 from .streaming_markdown import StreamingMarkdown
 from .views import MessageView, chat_entry, columns_of, message_view
@@ -17,8 +17,6 @@ from .why_view import why_view
 
 # How many messages a page gets at once; a long chat's older ones come when they are scrolled to.
 WINDOW = 40
-
-News = dict[str, Any]
 
 
 class ChatFeed:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
+from concurrent.futures import Future
 from typing import Annotated, Any
-from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from paged_chat.engine.errors import PagedChatError
-
 from ..comparison.table import TableForm, write_table
 from ..comparison.variant import MAX_NAME_LENGTH, MAX_VARIANTS, WrittenVariant
 from ..comparison.words import diff_legend
+from ..service.comparing import ComparisonPlan
 from .access import OwnChat, ServiceOf, User
+from .download import download
+from .plan_answer import plan_answer
 from .requests import Question
 from .routes import turn_answer
 from .settings import MAX_SYSTEM_PROMPT_LENGTH
-
-MEDIA_TYPES: dict[TableForm, str] = {"md": "text/markdown", "json": "application/json", "csv": "text/csv"}
 
 MAX_SETTING_LENGTH = 2000  # stop texts may be long
 
@@ -83,21 +81,13 @@ def compare(question: ComparedQuestion, chat: OwnChat, service: ServiceOf) -> An
 
 @router.post("/chats/{chat_id}/plan-comparison")
 async def plan_comparison(question: ComparedQuestion, chat: OwnChat, service: ServiceOf) -> Answer:
-    """That it would be refused is an answer here, no error: nobody has sent anything."""
-    try:
-        variants = await asyncio.to_thread(service.variants, chat.id, question.written)
-        planned = await asyncio.to_thread(
-            service.plans.compare,
-            chat.id,
-            question.text,
-            variants,
-            parent_id=question.parent_id,
-            attachments=question.attached,
+    def find_plan() -> Future[ComparisonPlan]:
+        variants = service.variants(chat.id, question.written)
+        return service.plans.compare(
+            chat.id, question.text, variants, parent_id=question.parent_id, attachments=question.attached
         )
-        plan = await asyncio.wrap_future(planned)
-    except PagedChatError as error:
-        return {"refusal": str(error)}
-    return {"words": str(plan)}
+
+    return await plan_answer(find_plan)
 
 
 @router.get("/chats/{chat_id}/diff")
@@ -114,10 +104,4 @@ def diff(reply: ReplyIds, reference: int, chat: OwnChat, service: ServiceOf) -> 
 
 @router.get("/chats/{chat_id}/comparison.{form}")
 def table(form: TableForm, reply: ReplyIds, chat: OwnChat, service: ServiceOf) -> Response:
-    written = write_table(service.comparison(chat.id, reply), form)
-    name = quote(f"{chat.title}, compared.{form}", safe="")
-    return Response(
-        written.encode(),
-        media_type=f"{MEDIA_TYPES[form]}; charset=utf-8",
-        headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"},
-    )
+    return download(write_table(service.comparison(chat.id, reply), form), f"{chat.title}, compared", form)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -18,13 +17,13 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from paged_chat.engine.errors import PagedChatError
 
 from ..errors import ChatNotFound
+from ..mended_text import mended
 from ..service.chat_events import ChatChanged, ChatEvent, EngineStatus
 from ..service.chat_service import ChatService
-from ..store.rows import text_to_db
 from ..task_end import end_tasks
-from .access import CLOSED_FOR_STRANGERS, NOT_LOGGED_IN, service_of, user_of
-from .chat_feed import ChatFeed, News
-from .page_socket import said_by_page
+from .access import service_of
+from .chat_feed import ChatFeed
+from .page_socket import News, admitted, said_by_page, tell_page
 from .views import chat_entry
 
 # How many chats the list shows before it is asked for more.
@@ -41,10 +40,8 @@ router = APIRouter()
 @router.websocket("/paged-chat/live")
 async def live(socket: WebSocket) -> None:
     """Listens to what the page looks at, and tells what happens there."""
-    await socket.accept()
-    user = user_of(socket)
+    user = await admitted(socket)
     if user is None:
-        await socket.close(CLOSED_FOR_STRANGERS, NOT_LOGGED_IN)
         return
     tab = Tab(socket, service_of(socket), user)
     with contextlib.suppress(WebSocketDisconnect):
@@ -77,7 +74,7 @@ class Tab:
         """What is none of these does nothing: a page of another version may ask for more."""
         match request:
             case {"kind": "open", "chat_id": str() | None as chat_id}:
-                await self._open(chat_id and text_to_db(chat_id))
+                await self._open(chat_id and mended(chat_id))
             case {"kind": "older"} if self._feed is not None:
                 async with self._reading:
                     await self._tell_all(await asyncio.to_thread(self._feed.read_older))
@@ -149,4 +146,4 @@ class Tab:
             await self._tell(news)
 
     async def _tell(self, news: News) -> None:
-        await self._socket.send_text(json.dumps(news, ensure_ascii=False, separators=(",", ":")))
+        await tell_page(self._socket, news)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from typing import cast
 
 from fastapi import APIRouter
@@ -15,9 +14,9 @@ from paged_chat.engine.errors import PagedChatError
 from ..cache_view.block_note import BlockNote, read_block
 from ..service.chat_service import ChatService
 from ..task_end import end_tasks
-from .access import CLOSED_FOR_STRANGERS, NOT_LOGGED_IN, service_of, user_of
-from .page_socket import said_by_page
-from .panel_feed import News, PanelFeed
+from .access import service_of
+from .page_socket import News, admitted, said_by_page, tell_page
+from .panel_feed import PanelFeed
 from .panel_source import PoolSource
 
 router = APIRouter()
@@ -26,10 +25,8 @@ router = APIRouter()
 @router.websocket("/paged-chat/panel")
 async def panel(socket: WebSocket) -> None:
     """Tells how the pool changes, and of the block that is pointed at."""
-    await socket.accept()
-    user = user_of(socket)
+    user = await admitted(socket)
     if user is None:
-        await socket.close(CLOSED_FOR_STRANGERS, NOT_LOGGED_IN)
         return
     source = cast(PoolSource, socket.app.state.pool_source)
     with contextlib.suppress(WebSocketDisconnect):
@@ -59,7 +56,7 @@ class PanelTab:
         with source.watch() as changed:
             while True:
                 if (news := feed.news(source.view, source.log, source.num_lines)) is not None:
-                    await self._tell(news)
+                    await tell_page(self._socket, news)
                 await changed.wait()
                 changed.clear()
 
@@ -69,10 +66,8 @@ class PanelTab:
                 # A person sees the text of their own chats only: what they share with others is told, not what it says.
                 question = read_block.ask(block_id, salt=self._user)
                 with contextlib.suppress(PagedChatError):  # another model has a smaller pool, or there is none
-                    await self._tell(_note(await asyncio.wrap_future(self._service.ask_engine(question))))
-
-    async def _tell(self, news: News) -> None:
-        await self._socket.send_text(json.dumps(news, ensure_ascii=False, separators=(",", ":")))
+                    note = await asyncio.wrap_future(self._service.ask_engine(question))
+                    await tell_page(self._socket, _note(note))
 
 
 def _note(note: BlockNote) -> News:

@@ -8,11 +8,10 @@ from itertools import groupby, islice
 from typing import Any
 
 from ..cache_view.block_view import LOOKS, LogLine, PoolView
+from .page_socket import News
 
 MAX_LINES = 100  # of the log, in one piece of news
 _CHUNK = 256  # blocks; most chunks are as before, which is found out at once
-
-News = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

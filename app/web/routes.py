@@ -25,6 +25,7 @@ from ..errors import AttachmentRefused, ChatNotFound, MessageNotFound
 from ..service.chat_service import ChatService
 from ..service.send_plan import SendPlan
 from .access import DeletedChats, OwnChat, ServiceOf, User
+from .plan_answer import plan_answer
 from .requests import ChatUpdate, NewChat, PlainText, Question, Retry
 from .views import hit_view
 
@@ -172,21 +173,16 @@ def stop(chat: OwnChat, service: ServiceOf) -> Answer:
 @router.get("/chats/{chat_id}/messages/{message_id}/plan")
 async def plan_for_message(message_id: int, of: PlannedAction, chat: OwnChat, service: ServiceOf) -> Answer:
     """What trying a message again, sending it anew, going on with it, or a chat that begins with it would take."""
-    return await _answer(partial(_plan_for_message, message_id, of, chat, service))
+    return await plan_answer(partial(_plan_for_message, message_id, of, chat, service), _shown)
 
 
 @router.post("/chats/{chat_id}/plan")
 async def plan(question: Question, chat: OwnChat, service: ServiceOf) -> Answer:
     """What sending `text`, or putting it in the place of `message_id`, would reuse, compute and leave out."""
-    return await _answer(partial(_plan, question, chat, service))
+    return await plan_answer(partial(_plan, question, chat, service), _shown)
 
 
-async def _answer(find_plan: Callable[[], Future[SendPlan]]) -> Answer:
-    """That it would be refused is an answer here, no error: nobody has sent anything."""
-    try:
-        plan = await asyncio.wrap_future(await asyncio.to_thread(find_plan))
-    except PagedChatError as error:
-        return {"refusal": str(error)}
+def _shown(plan: SendPlan) -> Answer:
     return {
         "words": str(plan),
         "reused": plan.reuse_words,

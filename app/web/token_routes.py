@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from paged_chat.engine.errors import PagedChatError
-
 from .access import OwnChat, ServiceOf
+from .plan_answer import plan_answer
 from .token_views import reply_tokens_view, token_view
 
 router = APIRouter(prefix="/paged-chat/chats/{chat_id}/messages/{message_id}")
@@ -49,13 +49,7 @@ async def token(
 
 @router.post("/plan-branch")
 async def plan_branch(message_id: int, place: Place, chat: OwnChat, service: ServiceOf) -> Answer:
-    """That it would be refused is an answer here, no error: nobody has branched yet."""
-    try:
-        planned = await asyncio.to_thread(service.plans.branch_at_token, chat.id, message_id, place.token_index)
-        plan = await asyncio.wrap_future(planned)
-    except PagedChatError as error:
-        return {"refusal": str(error)}
-    return {"words": str(plan)}
+    return await plan_answer(partial(service.plans.branch_at_token, chat.id, message_id, place.token_index))
 
 
 @router.post("/branch")

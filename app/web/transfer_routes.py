@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterable
 from io import BufferedReader, StringIO
 from typing import Any, Literal, cast
-from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -16,6 +15,7 @@ from ..errors import ImportRefused
 from ..porting import read_stream, write_json, write_markdown
 from ..service.chat_service import ChatService
 from .access import OwnChat, ServiceOf, User
+from .download import download
 
 MAX_IMPORT_BYTES = 500_000_000
 SPOOL_BYTES = 8_000_000
@@ -71,9 +71,4 @@ def _file(service: ChatService, chats: Iterable[Chat], name: str, form: Format) 
     out = StringIO()
     with_trees = ((chat, service.tree(chat.id)) for chat in chats)
     (write_markdown if form == "md" else write_json)(with_trees, out)
-    media_type = "text/markdown; charset=utf-8" if form == "md" else "application/json"
-    return Response(
-        out.getvalue().encode(),
-        media_type=media_type,
-        headers={"Content-Disposition": f"attachment; filename*=UTF-8''{quote(f'{name}.{form}', safe='')}"},
-    )
+    return download(out.getvalue(), name, form)

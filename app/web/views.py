@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 
 from ..chats import Chat, Message, MessageRole, MessageStatus, MessageTree, ReplyCost
 from ..store.chat_search import SearchHit
@@ -68,7 +67,7 @@ def chat_entry(chat: Chat, running_chat_ids: Iterable[str]) -> ChatEntry:
         is_archived=chat.is_archived,
         is_temporary=chat.is_temporary,
         is_running=chat.id in running_chat_ids,
-        updated_at=_seconds(chat.updated_at),
+        updated_at=chat.updated_at.timestamp(),
     )
 
 
@@ -120,7 +119,3 @@ def columns_of(tree: MessageTree, leaf_id: int | None) -> tuple[int, ...]:
     if len(group) < 2 or any(tree.children(reply.id) for reply in group):
         return ()
     return tuple(reply.id for reply in group)
-
-
-def _seconds(moment: datetime) -> float:
-    return moment.timestamp()
