@@ -11,6 +11,7 @@ from .request import SamplingParams
 
 CHUNK = 256
 """Tokens whose weights are summed before it is known in which chunk the drawn one is."""
+_ONES = np.ones(CHUNK, np.float32)
 
 
 def draw(logits: NDArray[np.float32], params: SamplingParams, number: float) -> int:  # [vocab]
@@ -21,10 +22,12 @@ def draw(logits: NDArray[np.float32], params: SamplingParams, number: float) -> 
     """
     with np.errstate(over="ignore"):  # what is infinitely unlikely then has no weight
         # Subtracting the largest first keeps the smallest temperature from overflowing.
-        scaled = (logits - logits.max()) / np.float32(params.temperature)
+        scaled = logits - logits.max()
+        if params.temperature != 1:
+            scaled /= np.float32(params.temperature)
     if 0 < params.top_k < len(scaled):
         scaled[scaled < np.partition(scaled, -params.top_k)[-params.top_k]] = -np.inf
-    weights = np.exp(scaled)  # 1 for the likeliest
+    weights = np.exp(scaled, out=scaled)  # 1 for the likeliest
     if params.min_p > 0:
         weights[weights < params.min_p] = 0
     if params.top_p < 1:
@@ -45,14 +48,15 @@ def _nucleus_bound(weights: NDArray[np.float32], top_p: float) -> np.float32:
 
 def _invert(weights: NDArray[np.float32], number: float) -> int:
     """The first token with which the sum of weights passes `number` of the whole: never one of weight 0."""
-    chunk_sums = np.add.reduceat(weights, np.arange(0, len(weights), CHUNK), dtype=np.float64)
-    sums_to = np.cumsum(chunk_sums)
+    num_whole = len(weights) // CHUNK * CHUNK
+    # As a matrix product NumPy sums three times as fast. Sums of float32 are off by a ten millionth or so, by which the
+    # likelihoods of a chunk's last tokens may be off then.
+    chunk_sums = np.append(weights[:num_whole].reshape(-1, CHUNK) @ _ONES, weights[num_whole:].sum())
+    sums_to = chunk_sums.cumsum(dtype=np.float64)
     target = number * sums_to[-1]
-    chunk = min(int(np.searchsorted(sums_to, target, side="right")), int(np.flatnonzero(chunk_sums)[-1]))
+    chunk = min(int(sums_to.searchsorted(target, side="right")), int(chunk_sums.nonzero()[0][-1]))
     here = weights[chunk * CHUNK : (chunk + 1) * CHUNK]
-    target -= sums_to[chunk] - chunk_sums[chunk]
+    target -= sums_to[chunk - 1] if chunk else 0.0  # at least 0, so what has no weight isn't reached
     # Sums rounded in another order may leave the target behind the chunk's last token.
-    place = min(
-        int(np.searchsorted(np.cumsum(here, dtype=np.float64), target, side="right")), int(here.nonzero()[0][-1])
-    )
+    place = min(int(here.cumsum(dtype=np.float64).searchsorted(target, side="right")), int(here.nonzero()[0][-1]))
     return chunk * CHUNK + place

@@ -58,7 +58,7 @@ def assert_near(measured: list[float], expected: list[float]) -> None:
 
 
 def test_the_number_of_a_seed_and_a_position_is_philoxs():
-    for seed, position in ((0, 0), (0, 1), (7, 12), (2**63 - 1, 2**40)):
+    for seed, position in ((0, 0), (0, 1), (7, 12), (7, 63), (7, 64), (7, 200), (2**63 - 1, 2**40)):
         generator = np.random.Generator(np.random.Philox(key=seed, counter=position))
         assert uniform(seed, position) == generator.random()
 
