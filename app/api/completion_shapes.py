@@ -55,7 +55,7 @@ class Shapes:
 
     def __init__(self, kind: Kind, model: str, engine: ChatModel) -> None:
         """engine: spells the tokens of log probabilities."""
-        self._kind, self._engine = kind, engine
+        self.kind, self._engine = kind, engine
         prefix, name = ("chatcmpl", "chat.completion") if kind == "chat" else ("cmpl", "text_completion")
         self._object = name
         self._head = {
@@ -75,12 +75,12 @@ class Shapes:
     def growth(self, index: int, text: str, logprobs: Sequence[TokenLogprobs], offset: int) -> Json:
         """offset: characters of the choice before `text`."""
         shown = self._logprobs(logprobs, offset) if logprobs else None
-        if self._kind == "chat":
+        if self.kind == "chat":
             return self._chunk([self._chunk_choice(index, {"content": text}, shown)])
         return self._chunk([{"index": index, "text": text, "logprobs": shown, "finish_reason": None}])
 
     def ending(self, index: int, finish_reason: FinishReason) -> Json:
-        if self._kind == "chat":
+        if self.kind == "chat":
             return self._chunk([self._chunk_choice(index, {}, None, finish_reason)])
         return self._chunk([{"index": index, "text": "", "logprobs": None, "finish_reason": finish_reason}])
 
@@ -95,7 +95,7 @@ class Shapes:
     def _whole_choice(self, choice: Choice) -> Json:
         logprobs = self._logprobs(choice.logprobs, 0) if choice.logprobs else None
         body: Json = {"text": choice.text}
-        if self._kind == "chat":
+        if self.kind == "chat":
             body = {"message": {"role": "assistant", "content": choice.text, "refusal": None}}
         return {"index": choice.index, **body, "logprobs": logprobs, "finish_reason": choice.finish_reason}
 
@@ -105,7 +105,7 @@ class Shapes:
         return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
 
     def _chunk(self, choices: list[Json]) -> Json:
-        return self._answer("chat.completion.chunk" if self._kind == "chat" else self._object, choices, None)
+        return self._answer("chat.completion.chunk" if self.kind == "chat" else self._object, choices, None)
 
     def _answer(self, name: str, choices: list[Json], usage: Json | None) -> Json:
         return {**self._head, "object": name, "choices": choices, "usage": usage}
@@ -113,7 +113,7 @@ class Shapes:
     # Log probabilities
 
     def _logprobs(self, logprobs: Sequence[TokenLogprobs], offset: int) -> Json:
-        if self._kind == "chat":
+        if self.kind == "chat":
             content = [
                 self._spelled(one.token_id, one.logprob)
                 | {"top_logprobs": [self._spelled(token_id, logprob) for token_id, logprob in one.top]}

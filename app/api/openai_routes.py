@@ -6,20 +6,20 @@ import asyncio
 import base64
 import binascii
 import contextlib
-import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from paged_chat.engine.errors import PagedChatError
 from paged_chat.engine.model.catalog import is_same_model
-from paged_chat.engine.request import SamplingParams, TokenLogprobs
+from paged_chat.engine.request import SamplingParams
 
 from ..service.engine_host import EngineHost, LoadedEngine
 from ..task_end import end_tasks
 from .accounts import Accounts
-from .completion_shapes import Choice, Json, Kind, Shapes, Usage
+from .completion import Completion
+from .completion_shapes import Json, Kind, Shapes
 from .generation import Generation
 from .openai_errors import EXCEPTION_HANDLERS, ApiError, from_engine
 from .openai_schemas import ChatRequest, CompletionRequest
@@ -93,21 +93,21 @@ class OpenAIRoutes:
     ) -> Response:
         shapes = Shapes(kind, self._host.config.model, loaded.engine)
         generation = Generation(loaded.served, params, salt)
-        answer = Answer(generation, shapes, len(prompts), params.n)
+        completion = Completion(generation, shapes, len(prompts), params.n)
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(generation)
             await generation.start(prompts)
             if body.stream:
                 stack.pop_all()  # the stream leaves it
-                events = answer.events(kind, body.includes_usage, lambda: self._remember(loaded, answer, salt, kind))
+                events = completion.events(body.includes_usage, lambda: self._remember(loaded, completion, salt, kind))
                 return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
-            await _unless_gone(request, answer.collect())
-            self._remember(loaded, answer, salt, kind)
-            return JSONResponse(shapes.whole(answer.choices, answer.usage))
+            await _unless_gone(request, completion.collect())
+            self._remember(loaded, completion, salt, kind)
+            return JSONResponse(shapes.whole(completion.choices, completion.usage))
 
-    def _remember(self, loaded: LoadedEngine, answer: Answer, salt: str, kind: Kind) -> None:
+    def _remember(self, loaded: LoadedEngine, completion: Completion, salt: str, kind: Kind) -> None:
         if kind == "chat":
-            for choice in answer.choices:
+            for choice in completion.choices:
                 # Behind a stop text the ids say more than the text does.
                 if loaded.engine.decode(choice.token_ids) == choice.text:
                     self._memory_of(loaded).remember(salt, choice.text, choice.token_ids)
@@ -150,67 +150,6 @@ class OpenAIRoutes:
         return name
 
 
-class Answer:
-    """The choices of one request, as far as they have come."""
-
-    def __init__(self, generation: Generation, shapes: Shapes, num_prompts: int, num_samples: int) -> None:
-        self._generation, self._shapes, self._num_samples = generation, shapes, num_samples
-        self.choices = [Choice(index) for index in range(num_prompts * num_samples)]
-        self._prompt_tokens = [0] * num_prompts
-        self._cached_tokens = [0] * num_prompts
-        self._num_completion_tokens = 0
-
-    @property
-    def usage(self) -> Usage:
-        return Usage(
-            num_prompt_tokens=sum(self._prompt_tokens),
-            num_cached_tokens=sum(self._cached_tokens),
-            num_completion_tokens=self._num_completion_tokens,
-        )
-
-    async def collect(self) -> None:
-        """Until all have ended. Raises ApiError where the engine fails."""
-        async for _ in self._growth():
-            pass
-
-    async def events(self, kind: Kind, includes_usage: bool, on_end: Callable[[], None]) -> AsyncIterator[str]:
-        """Server-sent events; a failure in mid-stream is one of them, and the last."""
-        async with self._generation:
-            if kind == "chat":
-                for choice in self.choices:
-                    yield _event(self._shapes.opening(choice.index), includes_usage)
-            try:
-                async for choice, text, logprobs, offset in self._growth():
-                    if text or logprobs:
-                        yield _event(self._shapes.growth(choice.index, text, logprobs, offset), includes_usage)
-                    if choice.finish_reason is not None:
-                        yield _event(self._shapes.ending(choice.index, choice.finish_reason), includes_usage)
-            except ApiError as error:
-                yield _event(error.as_dict(), True)
-                return
-            on_end()
-            if includes_usage:
-                yield _event(self._shapes.closing(self.usage), True)
-            yield "data: [DONE]\n\n"
-
-    async def _growth(self) -> AsyncIterator[tuple[Choice, str, list[TokenLogprobs], int]]:
-        async for prompt, delta in self._generation.deltas():
-            if delta.finish_reason in ("error", "abort"):
-                raise ApiError(500, delta.error or "the engine was closed while it answered", code="engine_failed")
-            choice = self.choices[prompt * self._num_samples + delta.sample]
-            offset, logprobs = len(choice.text), self._shapes.without_end(delta.logprobs, delta.finish_reason)
-            choice.text += delta.text
-            choice.token_ids += delta.token_ids
-            choice.logprobs += logprobs
-            choice.finish_reason = delta.finish_reason
-            if delta.stats is not None:
-                self._num_completion_tokens += delta.stats.num_generated_tokens
-                self._prompt_tokens[prompt] = delta.stats.num_prompt_tokens
-                if delta.sample == 0:
-                    self._cached_tokens[prompt] = delta.stats.num_cached_tokens
-            yield choice, delta.text, logprobs, offset
-
-
 @contextlib.contextmanager
 def _refused_as(prompt_name: str) -> Iterator[None]:
     try:
@@ -235,8 +174,3 @@ async def _unless_gone(request: Request, work: Coroutine[None, None, None]) -> N
 async def _gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _event(data: Json, with_usage: bool) -> str:
-    shown = data if with_usage else {name: value for name, value in data.items() if name != "usage"}
-    return f"data: {json.dumps(shown, ensure_ascii=False, separators=(',', ':'))}\n\n"

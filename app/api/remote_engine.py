@@ -22,6 +22,7 @@ from paged_chat.engine.request import FinishReason, SamplingParams, TokenDelta
 
 from ..engine_query import Query
 from ..errors import EngineUnavailable
+from ..promises import fulfil, refuse
 from ..transcript.transcript import ChatModel
 from .server_record import SOCKET_PATH, ServerRecord
 from .text_queries import RemoteText
@@ -183,7 +184,7 @@ class RemoteEngine:
             self._why_closed = error
             waiting, self._pending = list(self._pending.values()), {}
         for pending in waiting:
-            _refuse(pending, error)
+            refuse(pending.future, error)
         self._deliveries.put(partial(self._end_replies, error))
         self._deliveries.put(None)
 
@@ -249,17 +250,11 @@ def _connected(record: ServerRecord) -> Iterator[ClientConnection]:
 
 def _answer(pending: _Pending, answer: Answer | Refusal) -> None:
     if isinstance(answer, Refusal):
-        _refuse(pending, error_named(answer.error, answer.words))
+        refuse(pending.future, error_named(answer.error, answer.words))
         return
     try:
         value = from_json(pending.kind, answer.value)
     except PagedChatError as error:
-        _refuse(pending, error)
-        return
-    if pending.future.set_running_or_notify_cancel():
-        pending.future.set_result(value)
-
-
-def _refuse(pending: _Pending, error: BaseException) -> None:
-    if pending.future.set_running_or_notify_cancel():
-        pending.future.set_exception(error)
+        refuse(pending.future, error)
+    else:
+        fulfil(pending.future, value)

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from ..errors import service_closed
+from ..promises import refuse
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -37,8 +38,7 @@ class Background:
             try:
                 self._pool.submit(carry_out)
             except RuntimeError:  # closed meanwhile
-                if promised.set_running_or_notify_cancel():
-                    promised.set_exception(service_closed())
+                refuse(promised, service_closed())
 
         given.add_done_callback(begin)
         return promised
@@ -46,23 +46,3 @@ class Background:
     def close(self) -> None:
         """Begins nothing more; what has begun goes on."""
         self._pool.shutdown(wait=False)
-
-
-def flat(outer: Future[Future[Result]]) -> Future[Result]:
-    """The future of what the future in a future will hold."""
-    promised: Future[Result] = Future()
-
-    def pass_on(inner: Future[Result]) -> None:
-        if (error := inner.exception()) is not None:
-            promised.set_exception(error)
-        else:
-            promised.set_result(inner.result())
-
-    def look(given: Future[Future[Result]]) -> None:
-        if (error := given.exception()) is not None:
-            promised.set_exception(error)
-        else:
-            given.result().add_done_callback(pass_on)
-
-    outer.add_done_callback(look)
-    return promised

@@ -27,7 +27,7 @@ from .chat_library import DEFAULT_SAMPLING, ChatLibrary
 from .comparing import check_all_fit, compared_replies, under_variant
 from .engine_host import EngineHost
 from .model_notice import ModelNotice, model_notice
-from .new_turn import find_whole, new_replies, parent_of_edit, question_of, request_params
+from .new_turn import find_whole, new_replies, parent_of_edit, parent_of_message, question_of, request_params
 from .own_engine import open_own_engine
 from .prompts import check_fits, check_room
 from .reply_desk import ReplyDesk
@@ -140,8 +140,7 @@ class ChatService(ChatLibrary):
         """
         with self._sending:
             chat, tree = self._chats.read(chat_id)
-            if parent_id is None:
-                parent_id = chat.active_leaf_id
+            parent_id = parent_of_message(chat, parent_id)
             return self._ask(chat, tree, parent_id, with_attachments(text, attachments), n, sampling)
 
     def edit(
@@ -176,7 +175,7 @@ class ChatService(ChatLibrary):
         """
         with self._sending:
             chat, tree = self._chats.read(chat_id)
-            parent_id = chat.active_leaf_id if parent_id is None else parent_id
+            parent_id = parent_of_message(chat, parent_id)
             text = self._checked_text(tree, parent_id, with_attachments(text, attachments))
             check_variants(variants)
             if self._host.loaded.done():

@@ -17,6 +17,7 @@ from paged_chat.engine.progress import LoadProgress, OnProgress
 
 from ..engine_query import Query
 from ..errors import EngineUnavailable, service_closed, words_of
+from ..promises import chained
 from ..transcript.transcript import ChatModel, Transcript
 from .chat_events import EnginePhase, EngineStatus
 from .engine_guests import EngineGuests
@@ -99,22 +100,7 @@ class EngineHost:
     def call(self, query: Query[Result]) -> Future[Result]:
         """Runs on the engine's thread once it is loaded; raises EngineUnavailable where it never will be."""
         self.check_usable()
-        promised: Future[Result] = Future()
-
-        def ask(loaded: Future[LoadedEngine]) -> None:
-            if (error := loaded.exception()) is not None:
-                _pass_on(error, promised)
-            else:
-                loaded.result().served.call(query).add_done_callback(answer)
-
-        def answer(answered: Future[Result]) -> None:
-            if (error := answered.exception()) is not None:
-                _pass_on(error, promised)
-            elif promised.set_running_or_notify_cancel():
-                promised.set_result(answered.result())
-
-        self._loaded.add_done_callback(ask)
-        return promised
+        return chained(self._loaded, lambda loaded: loaded.served.call(query))
 
     def watch(self, on_change: Callable[[EngineStatus], None]) -> Callable[[], None]:
         """One more listener hears of each new status, on any thread, until what this gives is called."""
@@ -242,8 +228,3 @@ def _config_of(config: EngineConfig, server: EngineServer | None) -> EngineConfi
 def _refuse(loaded: Future[LoadedEngine], error: EngineUnavailable) -> None:
     with contextlib.suppress(InvalidStateError):  # it was ready before, or refused
         loaded.set_exception(error)
-
-
-def _pass_on(error: BaseException, promised: Future[Result]) -> None:
-    if promised.set_running_or_notify_cancel():
-        promised.set_exception(error)

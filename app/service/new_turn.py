@@ -8,7 +8,7 @@ from dataclasses import replace
 from paged_chat.engine.errors import InvalidParameter
 from paged_chat.engine.request import SamplingParams
 
-from ..chats import Message, MessageTree, NewReply
+from ..chats import Chat, Message, MessageTree, NewReply
 from ..errors import ReplyRunning
 
 NUM_SEED_BYTES = 6
@@ -21,6 +21,11 @@ def find_whole(tree: MessageTree, message_id: int) -> Message:
     if message.status == "draft":
         raise ReplyRunning("this reply is still being written: wait for its end, or stop it")
     return message
+
+
+def parent_of_message(chat: Chat, parent_id: int | None) -> int | None:
+    """What a new message hangs below where nobody says it: the chat's active leaf."""
+    return chat.active_leaf_id if parent_id is None else parent_id
 
 
 def parent_of_edit(tree: MessageTree, message_id: int) -> int | None:

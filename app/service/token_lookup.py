@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
+from ..promises import chained
 from ..token_view.reply_tokens import ReplyToken, ReplyTokens
-from .background import Background, flat
+from .background import Background
 from .branching import read_tokens, reply_in, weigh_token, weighed_token
 from .comparing import under_variant
 from .engine_host import EngineHost
@@ -47,7 +48,8 @@ class TokenLookup:
         own_chat = under_variant(chat, reply)
         self._host.check_usable()
         loaded = self._host.loaded
-        asked = self._background.after(loaded, lambda engine: weigh_token(engine, own_chat, tree, reply, token_index))
+        begun = self._background.after(loaded, lambda engine: weigh_token(engine, own_chat, tree, reply, token_index))
+        weighed = chained(begun, lambda weighing: weighing)
         return self._background.after(
-            flat(asked), lambda weighed: weighed_token(loaded.result(), reply, token_index, weighed)
+            weighed, lambda logprobs: weighed_token(loaded.result(), reply, token_index, logprobs)
         )

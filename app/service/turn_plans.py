@@ -15,7 +15,7 @@ from .branching import plan_branch, reply_in
 from .comparing import ComparisonPlan, plan_comparison, under_variant
 from .engine_host import EngineHost
 from .live_chats import LiveChats
-from .new_turn import find_whole, parent_of_edit, question_of
+from .new_turn import find_whole, parent_of_edit, parent_of_message, question_of
 from .prompts import preview
 from .send_plan import SendPlan
 
@@ -36,8 +36,8 @@ class TurnPlans:
         self, chat_id: str, text: str, *, parent_id: int | None = None, attachments: Sequence[Attachment] = ()
     ) -> Future[SendPlan]:
         chat, tree = self._chats.read(chat_id)
-        leaf_id = chat.active_leaf_id if parent_id is None else parent_id
-        return self._plan(chat, tree.path(leaf_id), with_attachments(text, attachments))
+        path = tree.path(parent_of_message(chat, parent_id))
+        return self._plan(chat, path, with_attachments(text, attachments))
 
     def edit(
         self, chat_id: str, message_id: int, text: str, *, attachments: Sequence[Attachment] = ()
@@ -57,7 +57,7 @@ class TurnPlans:
         """Variants of one system prompt have one prompt."""
         check_variants(variants)
         chat, tree = self._chats.read(chat_id)
-        path = tree.path(chat.active_leaf_id if parent_id is None else parent_id)
+        path = tree.path(parent_of_message(chat, parent_id))
         whole = with_attachments(text, attachments)
         self._host.check_usable()
         return self._background.after(

@@ -16,6 +16,7 @@ MAX_ALTERNATIVES = 20
 MAX_SYSTEM_PROMPT_LENGTH = 100_000
 MOST_TOKENS = 2**31 - 1
 MAX_SEED = 2**53 - 1  # up to there a browser's numbers are exact
+_DEFAULTS = SamplingForm.of(DEFAULT_SAMPLING)
 # The page's script says which chat the settings are of, when they are opened and when another chat is; it is told that
 # somebody hears it.
 _HEAR_OF_CHAT = """
@@ -107,88 +108,87 @@ def _preset_row(what: str, elem_id: str) -> tuple[gr.Dropdown, gr.Button, gr.But
 
 def _sampling_fields() -> list[Any]:
     """Components in the order of `SamplingForm`'s fields; each slider can be reset by itself."""
-    form = SamplingForm.of(DEFAULT_SAMPLING)
-
-    def slider(name: str, label: str, least: float, most: float, step: float, info: str) -> gr.Slider:
-        return gr.Slider(
-            least, most, value=getattr(form, name), step=step, label=label, info=info, elem_id=f"pc-{name}"
-        )
-
-    temperature = slider("temperature", "Temperature", 0, 2, 0.05, "0 always takes the most likely token.")
-    num_replies = slider("num_replies", "Replies side by side", 1, MAX_REPLIES, 1, "Their prompt is computed once.")
-    max_tokens = gr.Number(
-        form.max_tokens,
-        label="Longest reply, in tokens",
-        info="Empty: what the window holds.",
-        precision=0,
-        minimum=1,
-        maximum=MOST_TOKENS,
-        elem_id="pc-max_tokens",
-    )
-    seed = gr.Number(
-        form.seed,
-        label="Seed",
-        info="Empty: another one for each reply.",
-        precision=0,
-        minimum=0,
-        maximum=MAX_SEED,
-        elem_id="pc-seed",
-    )
+    fields = _first_fields()
     with gr.Accordion("More", open=False):
-        top_p = slider("top_p", "Top p", 0.01, 1, 0.01, "Draw from the likeliest tokens that reach p together.")
-        top_k = slider("top_k", "Top k", 0, 200, 1, "Draw from the k likeliest tokens; 0 is all.")
-        min_p = slider("min_p", "Min p", 0, 1, 0.01, "Drop tokens under p times the likeliest one.")
-        repetition = slider("repetition_penalty", "Repetition penalty", 0.5, 2, 0.01, "Over 1: say less again.")
-        presence = slider("presence_penalty", "Presence penalty", -2, 2, 0.05, "Taken off tokens already said.")
-        frequency = slider("frequency_penalty", "Frequency penalty", -2, 2, 0.05, "The same, for each time.")
-        stop = gr.Textbox(
-            form.stop,
+        fields |= _fields_of_drawing() | _fields_of_beam_search()
+    return [fields[name] for name in SamplingForm.__slots__]
+
+
+def _first_fields() -> dict[str, Any]:
+    """Shown without being asked for."""
+    return {
+        "temperature": _slider("temperature", "Temperature", 0, 2, 0.05, "0 always takes the most likely token."),
+        "num_replies": _slider(
+            "num_replies", "Replies side by side", 1, MAX_REPLIES, 1, "Their prompt is computed once."
+        ),
+        "max_tokens": _whole_number(
+            "max_tokens", "Longest reply, in tokens", 1, MOST_TOKENS, "Empty: what the window holds."
+        ),
+        "seed": _whole_number("seed", "Seed", 0, MAX_SEED, "Empty: another one for each reply."),
+    }
+
+
+def _fields_of_drawing() -> dict[str, Any]:
+    return {
+        "top_p": _slider("top_p", "Top p", 0.01, 1, 0.01, "Draw from the likeliest tokens that reach p together."),
+        "top_k": _slider("top_k", "Top k", 0, 200, 1, "Draw from the k likeliest tokens; 0 is all."),
+        "min_p": _slider("min_p", "Min p", 0, 1, 0.01, "Drop tokens under p times the likeliest one."),
+        "repetition_penalty": _slider(
+            "repetition_penalty", "Repetition penalty", 0.5, 2, 0.01, "Over 1: say less again."
+        ),
+        "presence_penalty": _slider(
+            "presence_penalty", "Presence penalty", -2, 2, 0.05, "Taken off tokens already said."
+        ),
+        "frequency_penalty": _slider("frequency_penalty", "Frequency penalty", -2, 2, 0.05, "The same, for each time."),
+        "stop": gr.Textbox(
+            _DEFAULTS.stop,
             label="Stop texts",
             info="One on each line; a reply ends before them.",
             lines=2,
             elem_id="pc-stop",
-        )
-        alternatives = slider(
+        ),
+        "num_alternatives": _slider(
             "num_alternatives",
             "Alternatives kept for each token",
             0,
             MAX_ALTERNATIVES,
             1,
             "A new reply then shows what else could have stood there, and branches at it; 0 keeps none.",
-        )
-        beam_width = slider(
+        ),
+    }
+
+
+def _fields_of_beam_search() -> dict[str, Any]:
+    return {
+        "beam_width": _slider(
             "beam_width",
             "Beam search",
             1,
             MAX_BEAMS,
             1,
             "Over 1 looks for the likeliest replies with so many beams, told at its end; needs temperature 0.",
-        )
-        length_penalty = slider("length_penalty", "Length penalty", -2, 4, 0.1, "Of beam search: over 0 favours long.")
-        early_stopping = gr.Dropdown(
+        ),
+        "length_penalty": _slider(
+            "length_penalty", "Length penalty", -2, 4, 0.1, "Of beam search: over 0 favours long."
+        ),
+        "early_stopping": gr.Dropdown(
             [
                 ("once as many replies have ended", "true"),
                 ("once it looks settled", "false"),
                 ("once it surely is", "never"),
             ],
-            value=form.early_stopping,
+            value=_DEFAULTS.early_stopping,
             label="Beam search ends",
             elem_id="pc-early_stopping",
-        )
-    return [
-        temperature,
-        top_p,
-        top_k,
-        min_p,
-        repetition,
-        presence,
-        frequency,
-        max_tokens,
-        num_replies,
-        seed,
-        stop,
-        alternatives,
-        beam_width,
-        length_penalty,
-        early_stopping,
-    ]
+        ),
+    }
+
+
+def _slider(name: str, label: str, least: float, most: float, step: float, info: str) -> gr.Slider:
+    value = getattr(_DEFAULTS, name)
+    return gr.Slider(least, most, value=value, step=step, label=label, info=info, elem_id=f"pc-{name}")
+
+
+def _whole_number(name: str, label: str, least: int, most: int, info: str) -> gr.Number:
+    value = getattr(_DEFAULTS, name)
+    return gr.Number(value, label=label, info=info, precision=0, minimum=least, maximum=most, elem_id=f"pc-{name}")
