@@ -9,7 +9,7 @@ const FEWEST_SHOWN = 120;
 const LEAST_HEIGHT = 132;
 const MOST_HEIGHT = 320;
 const FADE_MS = 2000;
-const FADE_STEP_MS = 100;
+const FADE_STEP_MS = 250; // in steps, which come with other news where there is some: each picture is taken from the model
 const FREE = "·";
 const FREED = "f";
 
@@ -119,18 +119,15 @@ export class BlockMap {
 
   /** Freed blocks fade; where there are none, no timer runs. */
   fade() {
-    if (this.fadeTimer || this.freedAt.size === 0) return;
-    this.fadeTimer = setTimeout(() => {
-      this.fadeTimer = null;
-      for (const place of this.freedAt.keys()) this.redraw(place);
-      this.fade();
-    }, FADE_STEP_MS);
+    clearTimeout(this.fadeTimer);
+    if (this.freedAt.size === 0) return;
+    for (const place of this.freedAt.keys()) this.redraw(place);
+    this.fadeTimer = setTimeout(() => this.fade(), FADE_STEP_MS);
   }
 
   /** Nobody sees it from now on. */
   pause() {
     clearTimeout(this.fadeTimer);
-    this.fadeTimer = null;
   }
 
   /** By day and by night the colours are others. */
