@@ -26,8 +26,8 @@ from .sampler import SampledToken, likely_tokens, sample
 from .scheduler import ScheduledStep, Scheduler
 from .sequence import Sequence, SequenceStatus
 from .speculation.drafter import Drafter
+from .step_counters import StepCounters
 from .step_faults import LayerFinder, StepFaults
-from .step_figures import StepFigures
 from .text.tokenizer import Tokenizer
 
 
@@ -71,7 +71,7 @@ class EngineCore:
         self._faults = StepFaults(self.scheduler, self._requests, runner, limits.num_layers)
         self._ended: list[TokenDelta] = []  # ends that the next step reports
         self._num_requests = 0
-        self._figures = StepFigures()
+        self._counters = StepCounters()
         self._speed = PrefillSpeed()
 
     @property
@@ -206,10 +206,10 @@ class EngineCore:
             num_running=len(self.scheduler.running),
             num_waiting=len(self.scheduler.waiting),
             num_events=self.events.next_number,
-            prefill_tokens=self._figures.prefill_tokens,
-            prefill_s=self._figures.prefill_s,
-            drafted_tokens=self._figures.drafted_tokens,
-            accepted_tokens=self._figures.accepted_tokens,
+            prefill_tokens=self._counters.prefill_tokens,
+            prefill_s=self._counters.prefill_s,
+            drafted_tokens=self._counters.drafted_tokens,
+            accepted_tokens=self._counters.accepted_tokens,
         )
 
     def block(self, block_id: int, *, salt: str | None = None) -> BlockDetail:
@@ -240,7 +240,7 @@ class EngineCore:
         for sequence in step.num_tokens:
             self._requests.times_of(sequence).mark_started(started)
         work = _work_of(step)
-        self._figures.drafted_tokens += step.num_drafted
+        self._counters.drafted_tokens += step.num_drafted
         batch, rows_of = build_batch(
             step.num_tokens, step.copies, self.manager.block_size, step.drafts, self._limits.shortest_window
         )
@@ -248,7 +248,7 @@ class EngineCore:
         step.is_computed = True
         if faulty := faulty_rows(logits):
             deltas += self._faults.take_out(step, rows_of, faulty)
-        self._figures.count_prefill(step.num_tokens.values(), time.perf_counter() - started)
+        self._counters.count_prefill(step.num_tokens.values(), time.perf_counter() - started)
         for sequence, num_tokens in step.num_tokens.items():
             sequence.num_computed_tokens += num_tokens
             self.manager.publish(sequence)
@@ -313,7 +313,7 @@ class EngineCore:
                 break
             sequence.num_computed_tokens += 1
             sequence.num_accepted_tokens += 1
-            self._figures.accepted_tokens += 1
+            self._counters.accepted_tokens += 1
             self.manager.publish(sequence)
             [token] = sample(after[None], [sequence], [0])
             deltas.append(self._append(sequence, token))

@@ -40,6 +40,7 @@ PUBLIC_ENGINE_MODULES = {
     "paged_chat.engine.number_range",
     "paged_chat.engine.progress",
     "paged_chat.engine.request",
+    "paged_chat.engine.whole_file",
 }
 # Heavy or layer-bound libraries, and the folders (or files) that may import them.
 BOUND_LIBRARIES = {
@@ -76,6 +77,7 @@ TORCH_FREE = (
     "engine/scheduler.py",
     "engine/sequence.py",
     "engine/speculation",
+    "engine/whole_file.py",
 )
 HOLDS_TENSORS = {"engine/cache/kv_cache.py", "engine/cache/tiers.py"}
 

@@ -1,13 +1,14 @@
-"""A file that is there whole or not at all."""
+"""A file that a person asked for, there whole or not at all."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
+
+from paged_chat.engine.whole_file import whole_file
 
 from ..errors import ExportRefused
 
@@ -21,14 +22,8 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[TextIO]:
     try:
         if not overwrite:
             refuse_existing(path)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
-        try:
-            with open(descriptor, "w", encoding="utf-8", newline="") as out:
-                yield out
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        with whole_file(path) as out:
+            yield out
     except OSError as error:
         raise ExportRefused(f"{path} can't be written: {error.strerror}") from error
 

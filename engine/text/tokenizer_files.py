@@ -3,14 +3,13 @@
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import ModelFileInvalid
 from ..progress import OnProgress, ignore_progress
+from ..whole_file import whole_file
 
 # Raise it when a conversion comes out differently, so that what older versions kept is made anew.
 CONVERSION_VERSION = 1
@@ -160,23 +159,13 @@ def _keep(files: TokenizerFiles, cache_folder: Path, stamp: dict[str, Any]) -> N
     metadata |= {"source": stamp, "sha256": _digest(files.tokenizer_json)}
     try:
         cache_folder.mkdir(parents=True, exist_ok=True)
-        _write(cache_folder / KEPT_TOKENIZER, files.tokenizer_json)
-        _write(cache_folder / KEPT_METADATA, json.dumps(metadata, ensure_ascii=False, indent=1))
+        with whole_file(cache_folder / KEPT_TOKENIZER) as file:
+            file.write(files.tokenizer_json)
+        with whole_file(cache_folder / KEPT_METADATA) as file:
+            json.dump(metadata, file, ensure_ascii=False, indent=1)
     except OSError as fault:
         # The tokenizer is there and works; only the next start pays for the conversion again.
         logger.warning("the converted tokenizer could not be kept in %s: %s", cache_folder, fault)
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file in one step; on failure nothing is left behind."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _digest(text: str) -> str:

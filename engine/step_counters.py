@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class StepFigures:
-    """Counters for `PoolSnapshot`."""
+class StepCounters:
+    """Sums over all steps, for `PoolSnapshot`."""
 
     prefill_tokens: int = 0
     prefill_s: float = 0.0
