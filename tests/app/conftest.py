@@ -2,8 +2,9 @@
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from paged_chat.app.commands import ask, bench
 from paged_chat.app.store.store import Store, default_path
 from paged_chat.engine.config import EngineConfig
 from scripted_engine import ScriptedEngine
+
+if TYPE_CHECKING:
+    from fake_engine import FakeEngine
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,15 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
     monkeypatch.setattr(ask, "open_engine", open_engine)
     monkeypatch.setattr(bench, "open_engine", open_engine)
     return engine
+
+
+@pytest.fixture
+def fake() -> "Iterator[FakeEngine]":
+    """Imported here, for torch comes with it."""
+    from fake_engine import FakeEngine
+
+    with closing(FakeEngine()) as fake:
+        yield fake
 
 
 @pytest.fixture

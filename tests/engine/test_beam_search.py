@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
-from beam_oracle import assert_found, beams, prompt, search_plainly
+from beam_oracle import assert_found, beams, search_plainly
 from paged_chat.engine.beam_search import BeamSearch, Continuation, num_looked_at
 from paged_chat.engine.errors import InvalidParameter
 from paged_chat.engine.request import SamplingParams
@@ -19,6 +19,7 @@ from slot_runner import (
     entry,
     make_core,
     preempt_all,
+    prompt,
     random_logits,
     reply_to,
 )

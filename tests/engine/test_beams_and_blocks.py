@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from beam_oracle import assert_found, beams, expect, found, prompt
+from beam_oracle import assert_found, beams, expect, found
 from paged_chat.engine.events import EventKind
 from paged_chat.engine.request import BlockUse, SamplingParams
-from slot_runner import Listener, SlotRunner, ask, ask_all, entry, make_core
+from slot_runner import Listener, SlotRunner, ask, ask_all, entry, make_core, prompt
 from tiny_tokenizer import BOS, spelled, tokenizer_in
 
 # What beams hold

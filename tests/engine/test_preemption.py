@@ -10,12 +10,7 @@ from paged_chat.engine.request import SamplingParams
 from paged_chat.engine.scheduler import Scheduler
 from paged_chat.engine.sequence import Sequence, SequenceStatus
 from paged_chat.engine.speculation.drafter import Drafter
-from slot_runner import Listener, greedy, make_core, preempt, reply_to
-
-
-def prompt(length: int, first: int = 0) -> list[int]:
-    """Prompts with another first token have nothing in common."""
-    return [first, *((first + i * 7) % 50 for i in range(1, length))]
+from slot_runner import Listener, greedy, make_core, preempt, prompt, reply_to
 
 
 class Running:

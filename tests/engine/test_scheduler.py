@@ -4,17 +4,12 @@ import pytest
 
 from paged_chat.engine import scheduler as scheduler_module
 from paged_chat.engine.errors import InvalidParameter
-from slot_runner import Listener, SlotRunner, ask, greedy, make_core, reply_to
+from slot_runner import Listener, SlotRunner, ask, greedy, make_core, prompt, reply_to
 
 
 @pytest.fixture
 def runner() -> SlotRunner:
     return SlotRunner()
-
-
-def prompt(length: int, first: int = 0) -> list[int]:
-    """Prompts with another first token have nothing in common."""
-    return [first, *((first + i * 7) % 50 for i in range(1, length))]
 
 
 def run_steps(listener: Listener, count: int) -> None:

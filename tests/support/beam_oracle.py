@@ -16,10 +16,6 @@ def beams(width: int, max_tokens: int, **others: object) -> SamplingParams:
     return SamplingParams(beam_width=width, max_tokens=max_tokens, **fields)  # type: ignore[arg-type]
 
 
-def prompt(length: int, first: int = 0) -> list[int]:
-    return [first, *((first + i * 7) % 50 for i in range(1, length))]
-
-
 def search_plainly(
     logprobs_after: Logprobs, ends: frozenset[int], params: SamplingParams
 ) -> list[tuple[tuple[int, ...], float]]:

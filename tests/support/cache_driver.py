@@ -7,6 +7,7 @@ with blocks, copies or matches shows as a slot that holds another history than i
 import itertools
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as ListOf
+from typing import TypeVar
 
 from paged_chat.engine.cache.block import Block, Root
 from paged_chat.engine.cache.block_hash import BlockHasher
@@ -16,6 +17,7 @@ from paged_chat.engine.events import EventLog
 from paged_chat.engine.request import SamplingParams
 from paged_chat.engine.sequence import Sequence, SequenceStatus
 
+Held = TypeVar("Held")
 History = tuple[str, tuple[int, ...]]  # salt, and all tokens up to the slot's own
 GARBAGE: History = ("what a step left that failed midway", ())
 
@@ -26,18 +28,6 @@ class SimulatedMemory:
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
         self.slots: dict[int, History] = {}
-
-    def copy_blocks(self, copies: ListOf[tuple[int, int]]) -> None:
-        """Whole blocks, (source, destination); all sources are read before anything is written."""
-        moved = {}
-        for source, destination in copies:
-            for offset in range(self.block_size):
-                moved[destination * self.block_size + offset] = self.slots.get(source * self.block_size + offset)
-        for slot, history in moved.items():
-            if history is None:
-                self.slots.pop(slot, None)
-            else:
-                self.slots[slot] = history
 
     def slot(self, blocks: ListOf[Block], position: int) -> int:
         return blocks[position // self.block_size].block_id * self.block_size + position % self.block_size
@@ -51,6 +41,19 @@ class SimulatedMemory:
     def spoil(self, sequence: Sequence, start: int, end: int) -> None:
         for position in range(start, end):
             self.slots[self.slot(sequence.block_table, position)] = GARBAGE
+
+
+def copy_slots(slots: dict[int, Held], copies: ListOf[tuple[int, int]], block_size: int) -> None:
+    """Whole blocks, (source, destination); all sources are read before anything is written."""
+    moved = {}
+    for source, destination in copies:
+        for offset in range(block_size):
+            moved[destination * block_size + offset] = slots.get(source * block_size + offset)
+    for slot, held in moved.items():
+        if held is None:
+            slots.pop(slot, None)
+        else:
+            slots[slot] = held
 
 
 class WorstHasher(BlockHasher):
@@ -155,7 +158,7 @@ class CacheDriver:
     def execute(self) -> tuple[tuple[int, int], ...]:
         """Copies, writes and publishes what the step has planned; gives the copies it did."""
         copies = self.manager.take_copies()
-        self.memory.copy_blocks(copies)
+        copy_slots(self.memory.slots, copies, self.memory.block_size)
         for sequence, count in self.planned.items():
             start = sequence.num_computed_tokens
             guesses, _ = self.drafts.get(sequence, ([], 0))

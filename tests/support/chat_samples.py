@@ -24,6 +24,29 @@ def message(message_id: int, parent_id: int | None, text: str, **fields: object)
     return Message(**(values | fields))  # type: ignore[arg-type]
 
 
+def outline(chat: ImportedChat) -> list[tuple[int | None, str, str]]:
+    """Who says what below which message."""
+    return [(message.parent, message.role, message.text) for message in chat.messages]
+
+
+def cost(
+    num_cached: int,
+    num_computed: int,
+    num_generated: int,
+    *,
+    ttft_ms: float | None = None,
+    tokens_per_s: float | None = None,
+) -> ReplyCost:
+    """In tokens; times as a reply has them that nobody timed."""
+    return ReplyCost(
+        num_cached_tokens=num_cached,
+        num_computed_tokens=num_computed,
+        num_generated_tokens=num_generated,
+        ttft_ms=ttft_ms,
+        tokens_per_s=tokens_per_s,
+    )
+
+
 def reply(message_id: int, parent_id: int, text: str, **fields: object) -> Message:
     """A reply with all that is kept of one."""
     values: dict[str, object] = {

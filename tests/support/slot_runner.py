@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import xxhash
 
+from cache_driver import copy_slots
 from paged_chat.engine.batch import Batch
 from paged_chat.engine.cache.block_hash import BlockHasher
 from paged_chat.engine.cache.block_manager import BlockManager
@@ -57,7 +58,7 @@ class SlotRunner:
         assert sum(counts) == len(batch.input_ids) == len(batch.positions) == len(batch.slot_mapping)
         self.steps.append(counts)
         self.copies.append(batch.copies)
-        self._copy(batch.copies)
+        copy_slots(self.slots, batch.copies, self._block_size)
         if self.failures:
             raise self.failures.pop(0)
         if self.raises_at in batch.input_ids:
@@ -89,18 +90,6 @@ class SlotRunner:
     def _slot(self, block_table: np.ndarray, position: int) -> int:
         return int(block_table[position // self._block_size]) * self._block_size + position % self._block_size
 
-    def _copy(self, copies: tuple[tuple[int, int], ...]) -> None:
-        moved: dict[int, bytes | None] = {}
-        for source, destination in copies:
-            for offset in range(self._block_size):
-                held = self.slots.get(source * self._block_size + offset)
-                moved[destination * self._block_size + offset] = held
-        for slot, held in moved.items():
-            if held is None:
-                self.slots.pop(slot, None)
-            else:
-                self.slots[slot] = held
-
 
 def entry(history: ListOf[bytes], token_id: int) -> bytes:
     """What stands for the KV of a token: it depends on everything before it."""
@@ -122,6 +111,11 @@ def script(num_prompt_tokens: int, reply: ListOf[int], vocab_size: int) -> Calla
         return logits
 
     return logits_of
+
+
+def prompt(length: int, first: int = 0) -> list[int]:
+    """Prompts with another first token have nothing in common."""
+    return [first, *((first + i * 7) % VOCAB_SIZE for i in range(1, length))]
 
 
 def reply_to(prompt: Iterable[int], max_tokens: int) -> tuple[int, ...]:

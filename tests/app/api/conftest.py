@@ -10,13 +10,6 @@ from paged_chat.app.api.remote_engine import RemoteEngine
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeEngine]:
-    fake = FakeEngine()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
 def server(fake: FakeEngine) -> Iterator[EngineServer]:
     server = serve_engine(fake.open)
     yield server

@@ -2,21 +2,14 @@
 
 import json
 import threading
-import time
 import urllib.request
 from contextlib import ExitStack
 
+from chat_desk import until
 from engine_server import MODEL
 from paged_chat.app.service.engine_guests import EngineGuests, Guest
 from paged_chat.app.service.served_engine import model_figures
 from patience import PATIENCE_S
-
-
-def until(is_so):
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_they_are_counted_by_what_they_are():

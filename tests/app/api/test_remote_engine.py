@@ -131,6 +131,7 @@ def test_what_the_engine_refuses_is_refused_with_the_same_error(remote):
     assert remote.engine.encode("hello"), "and all goes on"
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of the argument that is meant to be wrong
 def test_a_query_that_the_other_program_does_not_know_is_refused(remote):
     def of_tomorrow(engine: object, depth: int) -> int:
         return depth

@@ -4,19 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from chat_samples import cost
 from paged_chat.app.cache_view.block_strip import strip_of
-from paged_chat.app.chats import ReplyCost
 from paged_chat.app.service.reply_cost import cost_words
-
-
-def cost(num_cached, num_computed, num_generated, **times):
-    return ReplyCost(
-        num_cached_tokens=num_cached,
-        num_computed_tokens=num_computed,
-        num_generated_tokens=num_generated,
-        ttft_ms=times.get("ttft_ms"),
-        tokens_per_s=times.get("tokens_per_s"),
-    )
 
 
 @pytest.mark.parametrize(

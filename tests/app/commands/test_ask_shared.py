@@ -7,7 +7,6 @@ from contextlib import closing
 import pytest
 
 from engine_server import EngineServer, serve_engine
-from fake_engine import FakeEngine
 from paged_chat.app.answer import run_request
 from paged_chat.app.api.remote_steps import RemoteSteps
 from paged_chat.app.api.server_record import announced
@@ -18,12 +17,6 @@ from paged_chat.engine.errors import StepFailed
 from paged_chat.engine.request import SamplingParams
 
 MODEL = ("--model", "fake-1b")
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeEngine]:
-    with closing(FakeEngine()) as engine:
-        yield engine
 
 
 @pytest.fixture

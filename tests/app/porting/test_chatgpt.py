@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from chat_samples import outline
 from paged_chat.app.imported_chat import ImportedMessage
 
 START = 1_764_400_000.5
@@ -47,11 +48,6 @@ def conversation(*nodes, **fields):
         "current_node": nodes[-1]["id"],
         "conversation_id": "6a1",
     } | fields
-
-
-def outline(chat):
-    """Who says what below which message."""
-    return [(message.parent, message.role, message.text) for message in chat.messages]
 
 
 def test_a_conversation_with_its_times_and_model(read):

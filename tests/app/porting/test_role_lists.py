@@ -9,16 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chat_samples
+from chat_samples import outline
 
 TALK = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "three days?"},
     {"role": "assistant", "content": "Alfama."},
 ]
-
-
-def outline(chat):
-    return [(message.parent, message.role, message.text) for message in chat.messages]
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,6 @@ from paged_chat.app.web.chat_feed import WINDOW, ChatFeed
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeEngine]:
-    fake = FakeEngine()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
 def service(fake: FakeEngine) -> Iterator[ChatService]:
     with Store(default_path()) as store, ChatService(store, fake.open) as service:
         yield service

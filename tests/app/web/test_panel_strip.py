@@ -1,17 +1,7 @@
 """The strip under a reply, as it is sent. Blocks hold 16 tokens."""
 
-from paged_chat.app.chats import ReplyCost
+from chat_samples import cost
 from paged_chat.app.web.panel_strip import StripView, strip_view
-
-
-def cost(num_cached: int, num_computed: int, num_generated: int) -> ReplyCost:
-    return ReplyCost(
-        num_cached_tokens=num_cached,
-        num_computed_tokens=num_computed,
-        num_generated_tokens=num_generated,
-        ttft_ms=None,
-        tokens_per_s=None,
-    )
 
 
 def test_found_copied_and_computed_blocks_in_order_the_last_one_in_part():

@@ -9,22 +9,10 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from chat_templates import CHATML, LLAMA2
 from paged_chat.engine.text.tokenizer import Tokenizer
 from tiny_tokenizer import load_tokenizer
 
-CHATML = (
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
-LLAMA2_CHAT = (
-    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
-    "{% for message in messages %}"
-    "{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + message['content'] | trim + ' [/INST]' }}"
-    "{% else %}{{ ' ' + message['content'] | trim + ' ' + eos_token }}{% endif %}"
-    "{% endfor %}"
-)
 MakeFolder = Callable[..., Path]
 
 
@@ -98,7 +86,7 @@ def byte_level(byte_level_spec: str, make_folder: MakeFolder) -> Tokenizer:
 @pytest.fixture(scope="session")
 def sentence_piece(sentence_piece_spec: str, make_folder: MakeFolder) -> Tokenizer:
     """A Llama-2-like tokenizer with a template that begins with BOS and refuses system messages."""
-    return loaded(make_folder(sentence_piece_spec, bos_token="<s>", eos_token="</s>", chat_template=LLAMA2_CHAT))
+    return loaded(make_folder(sentence_piece_spec, bos_token="<s>", eos_token="</s>", chat_template=LLAMA2))
 
 
 @pytest.fixture(scope="session")
