@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -28,10 +29,11 @@ from .views import chat_entry
 
 # How many chats the list shows before it is asked for more.
 LIST_PAGE = 200
-# Between two pieces of news of a chat. A browser on the model's own processor takes some 10 ms for a picture, in which
-# the model stands still (docs/performance.md): what the eye gains by more of them, the reply loses. And so many times
-# as long as the last piece took to make.
-PAUSE_S = 0.16
+# Between two pieces of news of a chat. A browser on the model's own processor takes some 20 ms of a core for a picture,
+# in which the model stands still (docs/performance.md): what the eye gains by more of them, the reply loses. So they
+# take a twentieth of all cores where there are two and more, and come 4 to 12 times a second. And so many times as long
+# as the last piece took to make.
+PAUSE_S = min(0.25, max(0.08, 0.02 / 0.05 / (os.cpu_count() or 1)))
 PAUSE_PER_WORK = 8
 
 router = APIRouter()

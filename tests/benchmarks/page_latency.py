@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 from playwright.sync_api import expect, sync_playwright
@@ -77,6 +78,9 @@ def main() -> None:
     median = statistics.median(shown_s)
     print(f"{NUM_MESSAGES} messages, {len(stepped_at)} tokens, {len(seen)} updates of the page")
     print(f"from the step to the page: median {median * 1000:.0f} ms, p95 {quantile(shown_s, 0.95) * 1000:.0f} ms")
+    # What came late came after one of these, or all of it was late.
+    updated_at = [at_ms / 1000 for at_ms, _ in seen]
+    print(f"longest pauses: of the engine {longest_ms(stepped_at)}; of the page {longest_ms(updated_at)}")
     rate = (len(stepped_at) - 1) / (stepped_at[-1] - stepped_at[0])
     print(f"the engine went at {rate:.1f} tokens a second of {1 / STEP_S:.0f} that it would without anybody looking")
 
@@ -92,6 +96,12 @@ def latencies(seen: list[list[float]], stepped_at: list[float]) -> list[float]:
             shown.append(at_ms / 1000 - stepped_at[token])
         num_letters = max(num_letters, int(length))
     return shown
+
+
+def longest_ms(moments_s: list[float]) -> str:
+    """The three longest pauses, each with its end, counted from the first moment."""
+    pauses = sorted(((after - before, after - moments_s[0]) for before, after in pairwise(moments_s)), reverse=True)[:3]
+    return ", ".join(f"{1000 * pause:.0f} ms (until {1000 * until:.0f})" for pause, until in pauses)
 
 
 def quantile(values: list[float], share: float) -> float:
