@@ -36,7 +36,7 @@ from paged_chat.engine.request import RequestStats, SamplingParams, TokenDelta
 QUESTION = "Write a long story about a lighthouse keeper. Use Markdown: headings, lists, **bold** words."
 WINDOWS = {"a page": "1100,900", "a page with its panel": "1400,900"}  # pixels; the wider one shows the panel
 ELSEWHERE = "a page with its panel elsewhere"
-SETTLE_S = 1.0
+SETTLE_S = 4.0  # a browser that has just started goes on starting, for a tenth of a core and more
 # Hears both lines of a page, as the browser would: arguments are the server's address without its scheme, and the chat.
 LISTENER = """
 import json, sys, threading
