@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from chat_page import ChatPage, context_of, free_port
+from patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def command(default_model: str, tmp_path, monkeypatch) -> Iterator[str]:
         print(f"page after {time.monotonic() - begin:.1f} s")
         yield url
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 def number(cost: str, of: str) -> int:

@@ -1,23 +1,16 @@
 """The settings of a chat, and the model that all share."""
 
 import re
-import time
 from dataclasses import replace
 
 from playwright.sync_api import expect
 
+from chat_desk import until
 from paged_chat.app.api.remote_engine import RemoteEngine
 from paged_chat.app.api.server_record import ServerRecord
 from paged_chat.app.service.chat_library import DEFAULT_SAMPLING
 from paged_chat.app.service.served_engine import model_figures
-
-
-def wait_until(is_so):
-    """For what Gradio tells the server, of which the page shows nothing."""
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+from patience import PATIENCE_S
 
 
 def test_sampling_settings_are_the_chats_own_and_are_used(chat, engine, served):
@@ -35,7 +28,7 @@ def test_sampling_settings_are_the_chats_own_and_are_used(chat, engine, served):
         sampling = served.service.chat(chat.chat_id).sampling
         return (sampling.temperature, sampling.seed) == (0.3, 42)
 
-    wait_until(is_saved)
+    until(is_saved)
     drawer.get_by_role("button", name="Close").click()
     expect(drawer).to_be_hidden()
     engine.enqueue("a2")
@@ -76,7 +69,7 @@ def test_what_is_no_number_for_a_setting_is_told_and_the_setting_stays(chat, ser
     type_into(number("max_tokens"), "")  # which has a meaning of its own
     type_into(number("min_p"), "0.25")
     kept = DEFAULT_SAMPLING
-    wait_until(lambda: served.service.chat(chat.chat_id).sampling == replace(kept, max_tokens=None, min_p=0.25))
+    until(lambda: served.service.chat(chat.chat_id).sampling == replace(kept, max_tokens=None, min_p=0.25))
 
 
 def test_beams_are_searched_with_the_settings_that_go_with_them(chat, served, engine):
@@ -95,7 +88,7 @@ def test_beams_are_searched_with_the_settings_that_go_with_them(chat, served, en
     wanted = replace(
         DEFAULT_SAMPLING, beam_width=3, temperature=0.0, n=2, max_tokens=12, length_penalty=0.5, early_stopping="never"
     )
-    wait_until(lambda: served.service.chat(chat.chat_id).sampling == wanted)
+    until(lambda: served.service.chat(chat.chat_id).sampling == wanted)
     chat.page.locator("#pc-settings-close").click()
     expect(chat.page.get_by_label("Replies", exact=True)).to_have_value("2")
     engine.hold()
@@ -118,7 +111,7 @@ def test_a_system_prompt_is_kept_as_a_preset_and_used_in_another_chat(chat, engi
     preset.fill("Pirate")
     preset.press("Enter")
     drawer.get_by_role("button", name="Keep").first.click()
-    wait_until(lambda: served.service.system_prompts() == {"Pirate": "Answer like a pirate."})
+    until(lambda: served.service.system_prompts() == {"Pirate": "Answer like a pirate."})
     engine.enqueue("Arr.")
     chat.ask("Hello")
     assert engine.models[0].prompts()[0].startswith("<s>system:Answer like a pirate.</s>")
@@ -156,7 +149,7 @@ def test_another_model_is_not_taken_from_a_program_that_uses_this_one_without_as
     address = served.url.removeprefix("http://")
     terminal = RemoteEngine(ServerRecord(command="web", address=address, pid=0, token="secret"))
     try:
-        terminal.call(model_figures.ask()).result(20)
+        terminal.call(model_figures.ask()).result(PATIENCE_S)
         drawer = chat.open_settings()
         model = drawer.locator("#pc-model input")
         model.fill("other-model")

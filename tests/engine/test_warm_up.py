@@ -12,6 +12,7 @@ from paged_chat.engine.model import compute, loader, path_choice
 from paged_chat.engine.model.model_runner import ModelRunner
 from paged_chat.engine.progress import LoadProgress
 from paged_chat.engine.warm_up import WarmUp
+from patience import PATIENCE_S
 
 
 class Recorder:
@@ -133,7 +134,7 @@ def test_an_async_engine_does_the_rest_once_nobody_asks(tiny_model, warmed, kern
     finish = WarmUp.finish
     monkeypatch.setattr(WarmUp, "finish", lambda self: (finish(self), done.set()))
     engine = AsyncEngine(config_of(tiny_model))
-    assert done.wait(60)
+    assert done.wait(PATIENCE_S)
     engine.close()
     assert warmed == [1, 128]
 
@@ -147,7 +148,7 @@ def test_an_async_engine_that_cannot_still_serves(tiny_model, kernels_are_kept, 
 
     monkeypatch.setattr(WarmUp, "finish", fail)
     engine = AsyncEngine(config_of(tiny_model))
-    assert failed.wait(60)
+    assert failed.wait(PATIENCE_S)
     deltas, ended = [], threading.Event()
 
     def listen(delta):
@@ -156,7 +157,7 @@ def test_an_async_engine_that_cannot_still_serves(tiny_model, kernels_are_kept, 
             ended.set()
 
     engine.submit([1, 2, 3], SamplingParams(max_tokens=3, ignore_eos=True), listen)
-    assert ended.wait(60)
+    assert ended.wait(PATIENCE_S)
     engine.close()
     assert [token for delta in deltas for token in delta.token_ids] != []
     assert deltas[-1].finish_reason == "length"

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from chat_desk import until
 from fake_engine import FakeEngine
 from paged_chat.app.cache_view.block_view import (
     BlockState,
@@ -15,6 +16,7 @@ from paged_chat.app.cache_view.block_view import (
 )
 from paged_chat.engine import EngineConfig, SamplingParams
 from paged_chat.engine.events import BlockEvent, EventKind
+from patience import PATIENCE_S
 
 LATER_S = 3.0
 
@@ -29,17 +31,14 @@ class Pool:
 
     def ask(self, prompt: list[int], *replies: str) -> None:
         self.fake.enqueue(*replies)
-        self.served.submit(prompt, SamplingParams(n=len(replies)), lambda _: None).result(10)
+        self.served.submit(prompt, SamplingParams(n=len(replies)), lambda _: None).result(PATIENCE_S)
 
     def finish(self) -> None:
         self.fake.go()
-        deadline = time.monotonic() + 10
-        while self.served.call(lambda engine: engine.has_unfinished).result(10):
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        until(lambda: not self.served.call(lambda engine: engine.has_unfinished).result(PATIENCE_S))
 
     def look(self, after_s: float = 0.0):
-        reading = self.served.call(lambda engine: read_pool(engine, self.follower.next_event)).result(10)
+        reading = self.served.call(lambda engine: read_pool(engine, self.follower.next_event)).result(PATIENCE_S)
         return self.follower.take(reading, time.time() + after_s)
 
 
@@ -62,10 +61,8 @@ def test_a_reply_holds_its_blocks_lets_them_go_and_leaves_them_cached(pool):
     pool.fake.hold()
     pool.ask(list(range(10, 50)), "hi")
     pool.fake.let(1)
-    deadline = time.monotonic() + 10
-    while (view := pool.look()).num_held == 0 and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert view.letters == "hhh·········"
+    until(lambda: pool.look().num_held > 0)
+    assert pool.look().letters == "hhh·········"
     pool.finish()
     assert pool.look().letters == "fff·········"
     assert pool.follower.is_fading

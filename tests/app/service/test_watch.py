@@ -195,7 +195,7 @@ def test_leaving_a_block_closes(watcher):
 def test_what_waits_for_its_time_is_told_as_it_is_then():
     watcher = Watcher[str]()
     watcher.tell("model", lambda: "loading 1 %", paced=True)
-    assert watcher.get(timeout=1) == "loading 1 %"
+    assert watcher.get(timeout=PATIENCE_S) == "loading 1 %"
     watcher.tell("model", lambda: "loading 2 %", paced=True)
     watcher.tell("model", lambda: "loading 3 %", paced=True)
-    assert watcher.get(timeout=1) == "loading 3 %"
+    assert watcher.get(timeout=PATIENCE_S) == "loading 3 %"

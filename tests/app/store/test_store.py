@@ -12,6 +12,7 @@ from paged_chat.app.imported_chat import ImportedChat
 from paged_chat.app.store.store import Store
 from paged_chat.engine.errors import InvalidParameter
 from paged_chat.engine.request import SamplingParams
+from patience import PATIENCE_S
 from turns import SEEDED, ask, finish, retry
 
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -315,11 +316,11 @@ def test_reading_waits_for_no_write(store):
     def slow_write(connection) -> None:
         connection.execute("UPDATE chats SET title = 'after'")
         is_writing.set()
-        assert may_commit.wait(10)
+        assert may_commit.wait(PATIENCE_S)
 
     thread = threading.Thread(target=store._write, args=(slow_write,))
     thread.start()
-    assert is_writing.wait(10)
+    assert is_writing.wait(PATIENCE_S)
     assert store.chat(chat.id).title == "before"
     assert [hit.chat.id for hit in store.search("before")] == [chat.id]
     may_commit.set()

@@ -11,6 +11,7 @@ import pytest
 from chat_path import ChatPath
 from paged_chat.app.transcript.transcript import ContextPlan, Transcript
 from paged_chat.engine import AsyncEngine, EngineConfig, RequestStats, SamplingParams, TokenDelta
+from patience import PATIENCE_S
 
 
 class RealEngine:
@@ -23,16 +24,16 @@ class RealEngine:
     def ask(self, prompt: Sequence[int], **params: Any) -> tuple[tuple[int, ...], RequestStats]:
         """One reply's ids and what it took."""
         deltas: queue.SimpleQueue[TokenDelta] = queue.SimpleQueue()
-        self.served.submit(prompt, SamplingParams(**params), deltas.put).result(timeout=60)
+        self.served.submit(prompt, SamplingParams(**params), deltas.put).result(timeout=PATIENCE_S)
         token_ids: tuple[int, ...] = ()
         while True:
-            delta = deltas.get(timeout=60)
+            delta = deltas.get(timeout=PATIENCE_S)
             token_ids += delta.token_ids
             if delta.stats is not None:
                 return token_ids, delta.stats
 
     def num_cached(self, prompt: Sequence[int]) -> int:
-        return self.served.call(lambda engine: engine.probe(prompt)).result(timeout=60).num_cached_tokens
+        return self.served.call(lambda engine: engine.probe(prompt)).result(timeout=PATIENCE_S).num_cached_tokens
 
 
 @pytest.fixture
