@@ -38,6 +38,8 @@ WEIGHT_TERMS = 1
 """Weights of values are rounded to bfloat16, as the values in the cache are; queries are not (amx.py)."""
 MOST_QUERIES = 64
 """Of one stretch, that are worked on together: their outputs stay in a core's cache."""
+MOST_PIECES = 8
+"""Of a segment: more gain nothing, and what is cut finely is shared evenly."""
 
 
 def most_members(group: int) -> int:
@@ -46,10 +48,10 @@ def most_members(group: int) -> int:
 
 
 def segment_blocks(runs: tuple[SharedRun, ...], num_threads: int) -> int:
-    """How many blocks one thread takes at once: many, for each segment leaves parts that must be merged, but not so
-    many that threads find no work."""
-    total = sum(run.num_blocks for run in runs)
-    return max(PIECE_BLOCKS, min(4 * PIECE_BLOCKS, total // (2 * num_threads) // PIECE_BLOCKS * PIECE_BLOCKS))
+    """How many blocks one thread takes at once: its share of all, up to a bound. Each segment leaves parts that must be
+    merged, and begins with blocks that nobody has fetched ahead."""
+    share = -(-sum(run.num_blocks for run in runs) // num_threads)
+    return PIECE_BLOCKS * max(1, min(MOST_PIECES, -(-share // PIECE_BLOCKS)))
 
 
 @intrinsic

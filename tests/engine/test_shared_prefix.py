@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 import tiny_gguf
 from paged_chat.engine import SamplingParams
-from paged_chat.engine.model.sharing_trial import BLOCKS, ROWS, first_faster, rule_of
+from paged_chat.engine.model.sharing_trial import BLOCKS, ROWS, few_that_share, first_faster, rule_of
 from paged_chat.engine.shared_runs import SharingRule
 from paged_chat.kernels.cpu import amx
 
@@ -127,3 +128,10 @@ def test_sharing_pays_from_the_first_candidate_on_after_which_it_always_wins():
     assert rule_of((3, 16), uses_tiles=False) == SharingRule(min_rows=3, min_blocks=16, unit_blocks=16)
     assert rule_of((0, 16), uses_tiles=True) is None
     assert rule_of((3, 0), uses_tiles=False) is None
+
+
+def test_it_is_measured_on_layers_that_share_whatever_windows_a_model_has(open_engine):
+    config = open_engine(None)._model.model_config
+    windowed = replace(config, num_layers=6, windows=(512,) * 5 + (None,), nope=(False,) * 6)
+    few = few_that_share(windowed)
+    assert (few.num_layers, few.windows) == (3, (None, None, None))
