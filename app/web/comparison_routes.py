@@ -8,8 +8,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
+from paged_chat.engine.number_range import NumberRange
+from paged_chat.engine.request import RANGES
+
 from ..comparison.table import TableForm, write_table
-from ..comparison.variant import MAX_NAME_LENGTH, MAX_VARIANTS, WrittenVariant
+from ..comparison.variant import MAX_NAME_LENGTH, MAX_VARIANTS, MIN_VARIANTS, WrittenVariant
 from ..comparison.words import diff_legend
 from ..service.comparing import ComparisonPlan
 from .access import OwnChat, ServiceOf, User
@@ -17,7 +20,7 @@ from .download import download
 from .plan_answer import plan_answer
 from .requests import Question
 from .routes import turn_answer
-from .settings import MAX_SYSTEM_PROMPT_LENGTH
+from .settings import MAX_EXACT, MAX_SYSTEM_PROMPT_LENGTH
 
 MAX_SETTING_LENGTH = 2000  # stop texts may be long
 
@@ -56,10 +59,25 @@ class ComparedQuestion(Question):
         return [variant.written() for variant in self.variants]
 
 
-@router.get("/kept-settings")
-def kept_settings(service: ServiceOf, user: User) -> Answer:
+@router.get("/comparison-form")
+def comparison_form(service: ServiceOf, user: User) -> Answer:
+    """What the dialog offers, and what its fields may hold: numbers as an <input> has its limits."""
     kept = service.kept_settings()
-    return {"presets": list(kept.presets), "system_prompts": list(kept.system_prompts)}
+    return {
+        "presets": list(kept.presets),
+        "system_prompts": list(kept.system_prompts),
+        "num_variants": (MIN_VARIANTS, MAX_VARIANTS),
+        "limits": {name: _limits(allowed) for name, allowed in RANGES.items()},
+        "longest": {"name": MAX_NAME_LENGTH, "setting": MAX_SETTING_LENGTH},
+    }
+
+
+def _limits(allowed: NumberRange) -> Answer:
+    return {
+        "min": allowed.least,
+        "max": min(allowed.most, MAX_EXACT),
+        "step": 1 if allowed.is_whole else "any",
+    }
 
 
 @router.post("/variants")

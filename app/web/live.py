@@ -25,7 +25,7 @@ from ..task_end import end_tasks
 from .access import service_of
 from .chat_feed import ChatFeed
 from .page_socket import News, admitted, said_by_page, tell_page
-from .views import chat_entry
+from .views import chat_entry, engine_view
 
 # How many chats the list shows before it is asked for more.
 LIST_PAGE = 200
@@ -123,7 +123,7 @@ class Tab:
             await self._tell_list()
             async for event in watcher:
                 if isinstance(event, EngineStatus):
-                    await self._tell({"kind": "engine", **asdict(event)})
+                    await self._tell({"kind": "engine", **engine_view(event)})
                 else:
                     await self._tell_list()
 

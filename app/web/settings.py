@@ -15,7 +15,7 @@ MAX_BEAMS = 16
 MAX_ALTERNATIVES = 20
 MAX_SYSTEM_PROMPT_LENGTH = 100_000
 MOST_TOKENS = 2**31 - 1
-MAX_SEED = 2**53 - 1  # up to there a browser's numbers are exact
+MAX_EXACT = 2**53 - 1  # up to there a browser's numbers are exact
 _DEFAULTS = SamplingForm.of(DEFAULT_SAMPLING)
 # The page's script says which chat the settings are of, when they are opened and when another chat is; it is told that
 # somebody hears it.
@@ -124,7 +124,7 @@ def _first_fields() -> dict[str, Any]:
         "max_tokens": _whole_number(
             "max_tokens", "Longest reply, in tokens", 1, MOST_TOKENS, "Empty: what the window holds."
         ),
-        "seed": _whole_number("seed", "Seed", 0, MAX_SEED, "Empty: another one for each reply."),
+        "seed": _whole_number("seed", "Seed", 0, MAX_EXACT, "Empty: another one for each reply."),
     }
 
 

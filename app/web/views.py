@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from ..chats import Chat, Message, MessageRole, MessageStatus, MessageTree, ReplyCost
+from ..load_words import STAGE_WORDS
+from ..service.chat_events import EngineStatus
 from ..store.chat_search import SearchHit
 from .markdown import render_question, render_reply
 from .panel_strip import StripView, strip_view
@@ -105,6 +108,14 @@ def hit_view(hit: SearchHit) -> HitView:
         title=hit.chat.title,
         pieces=(*pieces, hit.snippet[position:]),
     )
+
+
+def engine_view(status: EngineStatus) -> dict[str, Any]:
+    """How the model stands; the stage of its loading has `words`."""
+    view = asdict(status)
+    if status.progress is not None:
+        view["progress"]["words"] = STAGE_WORDS[status.progress.stage].capitalize()
+    return view
 
 
 def columns_of(tree: MessageTree, leaf_id: int | None) -> tuple[int, ...]:

@@ -72,7 +72,7 @@ def test_ten_tabs_stream_at_once(open_tab, engine):
 def test_the_line_comes_back_by_itself(chat, engine, served):
     engine.enqueue("before")
     chat.ask("One")
-    chat.page.evaluate("pagedChat.connection.socket.close()")
+    chat.page.evaluate("pagedChat.line.socket.close()")
     served.service.rename(chat.chat_id, "renamed meanwhile")
     expect(chat.page.locator(".title")).to_have_text("renamed meanwhile")
     expect(chat.page.locator(".pc.is-cut-off")).to_have_count(0)

@@ -1,27 +1,24 @@
-// What the next message is compared under: from two to six variants of the chat's settings.
+// What the next message is compared under: some variants of the chat's settings.
 
 import { el, iconButton } from "./dom.js";
 import { openDialog } from "./notices.js";
 
-const LEAST = 2;
-const MOST = 6;
 const OWN_TEXT = "\u0000own"; // no kept system prompt can have this name
-const ANY = { step: "any" };
 const FIRST_FIELDS = [
-  ["temperature", "Temperature", { min: 0, max: 100, ...ANY }],
-  ["top_p", "Top p", { min: 0, max: 1, ...ANY }],
-  ["seed", "Seed", { min: 0, max: Number.MAX_SAFE_INTEGER, step: 1 }],
-  ["max_tokens", "Longest reply", { min: 1, max: 2 ** 31 - 1, step: 1 }],
+  ["temperature", "Temperature"],
+  ["top_p", "Top p"],
+  ["seed", "Seed"],
+  ["max_tokens", "Longest reply"],
 ];
 const MORE_FIELDS = [
-  ["top_k", "Top k", { min: 0, max: 2 ** 31 - 1, step: 1 }],
-  ["min_p", "Min p", { min: 0, max: 1, ...ANY }],
-  ["repetition_penalty", "Repetition penalty", { min: 0, max: 100, ...ANY }],
-  ["presence_penalty", "Presence penalty", { min: -100, max: 100, ...ANY }],
-  ["frequency_penalty", "Frequency penalty", { min: -100, max: 100, ...ANY }],
-  ["logprobs", "Alternatives kept", { min: 0, max: 64, step: 1 }],
-  ["beam_width", "Beam search", { min: 1, max: 64, step: 1 }],
-  ["length_penalty", "Length penalty", { min: -10, max: 10, ...ANY }],
+  ["top_k", "Top k"],
+  ["min_p", "Min p"],
+  ["repetition_penalty", "Repetition penalty"],
+  ["presence_penalty", "Presence penalty"],
+  ["frequency_penalty", "Frequency penalty"],
+  ["logprobs", "Alternatives kept"],
+  ["beam_width", "Beam search"],
+  ["length_penalty", "Length penalty"],
 ];
 // In the words of the settings.
 const ENDS = [["", "same"], ["true", "once as many have ended"], ["false", "once it looks settled"], ["never", "once it surely is"]];
@@ -29,15 +26,18 @@ const ENDS = [["", "same"], ["true", "once as many have ended"], ["false", "once
 let last = [{}, { changes: { temperature: "0" } }]; // as they were compared last
 
 export class CompareDialog {
-  /** kept: names of presets and of system prompts. check: asks the server for the names. take: hears {variants, names}, or null. */
-  constructor(root, kept, check, take) {
-    this.kept = kept;
+  /**
+   * form: what the server says can be chosen and written. check: asks it for the variants' names. take: hears
+   * {variants, names}, or null.
+   */
+  constructor(root, form, check, take) {
+    this.form = form;
     this.check = check;
     this.answer = null;
     this.rows = el("div", { class: "variants" });
     this.more = el("button", { type: "button", class: "button", onclick: () => this.add({}).focus() }, "Add a variant");
     this.fault = el("p", { class: "fault", role: "alert", hidden: true });
-    const form = el("form", { onsubmit: (event) => { event.preventDefault(); this.submit(); } },
+    const fields = el("form", { onsubmit: (event) => { event.preventDefault(); this.submit(); } },
       el("p", { class: "hint" }, "The next message is answered under each of these, all at once. What is left empty is as the settings have it; variants without a seed share one, so that the settings alone make the difference."),
       this.rows,
       this.fault,
@@ -45,26 +45,26 @@ export class CompareDialog {
         el("button", { type: "button", class: "button", onclick: () => this.dialog.close() }, "Cancel"),
         el("button", { type: "submit", class: "button is-primary" }, "Compare")));
     for (const variant of last) this.add(variant);
-    this.dialog = openDialog(root, "Compare", form);
+    this.dialog = openDialog(root, "Compare", fields);
     this.dialog.classList.add("compare-dialog");
     this.dialog.addEventListener("close", () => take(this.answer));
   }
 
   /** One more row; gives its first field. */
   add(variant) {
-    const name = el("input", { type: "text", "data-field": "name", maxlength: 60, value: variant.name ?? "", placeholder: "made of what differs" });
-    const preset = choice("preset", [["", "This chat's"], ...this.kept.presets.map((one) => [one, one])], variant.preset);
+    const name = el("input", { type: "text", "data-field": "name", maxlength: this.form.longest.name, value: variant.name ?? "", placeholder: "made of what differs" });
+    const preset = choice("preset", [["", "This chat's"], ...this.form.presets.map((one) => [one, one])], variant.preset);
     const changes = variant.changes ?? {};
-    const number = ([field, label, limits]) => labelled(label, el("input", { type: "number", "data-change": field, ...limits, value: changes[field] ?? "", placeholder: "same" }));
+    const number = ([field, label]) => labelled(label, el("input", { type: "number", "data-change": field, ...this.form.limits[field], value: changes[field] ?? "", placeholder: "same" }));
     const ends = choice("", ENDS, changes.early_stopping);
     ends.dataset.change = "early_stopping";
-    const stop = el("textarea", { "data-change": "stop", rows: 2, maxlength: 2000, placeholder: "same; one on each line" });
+    const stop = el("textarea", { "data-change": "stop", rows: 2, maxlength: this.form.longest.setting, placeholder: "same; one on each line" });
     stop.value = changes.stop ?? "";
     const isMoreUsed = MORE_FIELDS.some(([field]) => changes[field]) || changes.early_stopping || changes.stop;
     const more = el("details", { class: "variant-more", open: Boolean(isMoreUsed) }, el("summary", {}, "More settings"),
       el("div", { class: "variant-fields" }, ...MORE_FIELDS.map(number), labelled("Beam search ends", ends), labelled("Stop texts", stop)));
     more.addEventListener("invalid", () => { more.open = true; }, true); // what is at fault has to be seen
-    const system = choice("system", [["", "This chat's"], ["-", "None"], ...this.kept.system_prompts.map((one) => [one, one]), [OWN_TEXT, "Another…"]], variant.system_prompt === undefined ? variant.system : OWN_TEXT);
+    const system = choice("system", [["", "This chat's"], ["-", "None"], ...this.form.system_prompts.map((one) => [one, one]), [OWN_TEXT, "Another…"]], variant.system_prompt === undefined ? variant.system : OWN_TEXT);
     const text = el("textarea", { "data-field": "system_prompt", rows: 2, "aria-label": "Text of the system prompt", placeholder: "System prompt of this variant" });
     text.value = variant.system_prompt ?? "";
     const showText = () => { text.hidden = system.value !== OWN_TEXT; };
@@ -80,11 +80,12 @@ export class CompareDialog {
 
   number() {
     const rows = [...this.rows.children];
+    const [least, most] = this.form.num_variants;
     rows.forEach((row, index) => {
       row.querySelector("legend").textContent = `Variant ${index + 1}`;
-      row.querySelector(".icon-button").disabled = rows.length <= LEAST;
+      row.querySelector(".icon-button").disabled = rows.length <= least;
     });
-    this.more.disabled = rows.length >= MOST;
+    this.more.disabled = rows.length >= most;
   }
 
   read(row) {

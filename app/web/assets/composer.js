@@ -5,7 +5,7 @@ import { el, iconButton, svg } from "./dom.js";
 import { count, counted } from "./format.js";
 import { attempt, notify } from "./notices.js";
 
-const PLAN_PAUSE_MS = 350;
+export const PLAN_PAUSE_MS = 350; // of the writing, before it is asked what sending would cost
 const LONG_PASTE = 3000; // characters; longer text that is pasted becomes an attachment
 const MAX_REPLIES = 8;
 const COMPARE = "compare"; // in the place of a number of replies

@@ -18,10 +18,15 @@ export function megabytes(bytes) {
   return `${Math.round(bytes / 1e6)} MB`;
 }
 
+/** A model's own name, without the folder or the account that it comes from. */
+export function shortModel(model) {
+  return model.split(/[\\/]/).filter(Boolean).pop() ?? model;
+}
+
 /** What a reply took: "smollm2-135m · 212 reused · 31 computed · 90 tokens · TTFT 48 ms · 118 tok/s". */
 export function costLine(message) {
   const words = [];
-  if (message.model) words.push(message.model.split(/[\\/]/).filter(Boolean).pop());
+  if (message.model) words.push(shortModel(message.model));
   const cost = message.cost;
   if (cost) words.push(`${count(cost.num_cached_tokens)} reused`, `${count(cost.num_computed_tokens)} computed`);
   if (message.search) words.push(`searching: ${message.search}`);

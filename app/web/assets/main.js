@@ -2,12 +2,12 @@
 
 import { get, post } from "./api.js";
 import { CompareDialog } from "./compare_dialog.js";
-import { Composer } from "./composer.js";
-import { Connection } from "./connection.js";
+import { Composer, PLAN_PAUSE_MS } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { el, iconButton } from "./dom.js";
 import { loadingWords } from "./engine.js";
 import { bindKeys, showKeys } from "./keys.js";
+import { Line } from "./line.js";
 import { attempt, isByKeyboard, mountNotices, notify } from "./notices.js";
 import { Panel } from "./panel.js";
 import { guardNumbers } from "./settings_fields.js";
@@ -17,7 +17,6 @@ import { setTitle } from "./title.js";
 import { TopBar } from "./topbar.js";
 import { Welcome } from "./welcome.js";
 
-const PLAN_PAUSE_MS = 350;
 const SETTINGS = "pc-shows-settings"; // a class of the body, which Gradio's part of the page sees too
 
 class Page {
@@ -25,12 +24,21 @@ class Page {
     this.chatId = null;
     this.leavingId = null; // a chat that is being deleted or kept
     this.root = el("div", { class: "pc" });
+    this.line = new Line("live", {
+      onNews: (news) => this.take(news),
+      onOpen: () => {
+        this.root.classList.remove("is-cut-off");
+        this.line.tell({ kind: "open", chat_id: this.chatId });
+        this.sidebar.tellList(0);
+      },
+      onBreak: () => this.root.classList.add("is-cut-off"),
+    });
     this.sidebar = new Sidebar(this.root, {
       openChat: (id, messageId) => this.openChat(id, { messageId }),
       newChat: (options) => this.newChat(options),
       keepChat: (id) => this.keepChat(id),
       leave: (id) => this.leave(id),
-      tell: (request) => this.connection.tell(request),
+      tell: (request) => this.line.tell(request),
       toggleTheme,
       showHelp: () => showKeys(this.root),
       close: () => this.topBar.toggleSidebar(),
@@ -64,15 +72,7 @@ class Page {
     addEventListener("popstate", () => this.show(chatIdOfAddress()));
     this.show(chatIdOfAddress());
     this.settingsStand = new Promise((stand) => addEventListener("paged-chat:settings-stand", stand, { once: true }));
-    this.connection = new Connection({
-      onNews: (news) => this.take(news),
-      onOpen: () => {
-        this.root.classList.remove("is-cut-off");
-        this.connection.tell({ kind: "open", chat_id: this.chatId });
-        this.sidebar.tellList(0);
-      },
-      onBreak: () => this.root.classList.add("is-cut-off"),
-    });
+    this.line.want(true);
   }
 
   // What the server tells
@@ -141,7 +141,7 @@ class Page {
     this.topBar.showChat(null);
     setTitle(null);
     this.showEmptiness(chatId === null);
-    this.connection?.tell({ kind: "open", chat_id: chatId });
+    this.line.tell({ kind: "open", chat_id: chatId });
     this.tellSettings();
     dispatchEvent(new CustomEvent("paged-chat:open", { detail: { chatId } }));
     if (matchMedia("(min-width: 700px)").matches) this.composer.field.focus();
@@ -251,10 +251,10 @@ class Page {
 
   /** Gives what is to be compared as {variants, names}, or null. */
   async chooseVariants() {
-    const kept = await attempt(() => get("kept-settings"));
-    if (!kept) return null;
+    const form = await attempt(() => get("comparison-form"));
+    if (!form) return null;
     const check = (variants) => post("variants", { chat_id: this.chatId, variants });
-    return new Promise((take) => new CompareDialog(this.root, kept, check, take));
+    return new Promise((take) => new CompareDialog(this.root, form, check, take));
   }
 
   /** Closes what covers the conversation and has the focus; else stops what is being written, or closes the settings. */
@@ -278,7 +278,7 @@ class Page {
     };
     return {
       chatId: () => this.chatId,
-      older: () => this.connection.tell({ kind: "older" }),
+      older: () => this.line.tell({ kind: "older" }),
       pick: (id) => act(id, "pick"),
       stop: (id) => act(id, "stop"),
       retry: (id) => follow(act(id, "retry", { n: 1 })),

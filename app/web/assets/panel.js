@@ -2,7 +2,7 @@
 
 import { el, setText } from "./dom.js";
 import { count } from "./format.js";
-import { PanelLine } from "./panel_line.js";
+import { Line } from "./line.js";
 import { PanelLog } from "./panel_log.js";
 import { BlockMap } from "./panel_map.js";
 import { PanelWhy } from "./panel_why.js";
@@ -51,7 +51,7 @@ export class Panel {
     this.element = el("div", { class: "cache-body" }, this.empty, this.body);
     this.askedAt = -Infinity;
     this.waiting = []; // news of the pool that isn't drawn yet
-    this.line = new PanelLine((news) => this.take(news));
+    this.line = new Line("panel", { onNews: (news) => this.take(news) });
     this.showNote(null);
     addEventListener("paged-chat:reply", () => this.drawWaiting());
     addEventListener("paged-chat:panel", () => this.listen());

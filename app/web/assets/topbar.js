@@ -2,8 +2,9 @@
 
 import { post } from "./api.js";
 import { el, iconButton } from "./dom.js";
+import { loadingWords } from "./engine.js";
+import { shortModel } from "./format.js";
 import { askForLine, attempt } from "./notices.js";
-import { loadingWords, shortModel } from "./engine.js";
 
 const PANEL = "paged-chat panel";
 const WIDE = "(min-width: 1200px)"; // the panel stands beside the conversation
