@@ -25,38 +25,49 @@ def draw(logits: NDArray[np.float32], params: SamplingParams, number: float) -> 
         scaled = logits - logits.max()
         if params.temperature != 1:
             scaled /= np.float32(params.temperature)
-    if 0 < params.top_k < len(scaled):
-        scaled[scaled < np.partition(scaled, -params.top_k)[-params.top_k]] = -np.inf
     weights = np.exp(scaled, out=scaled)  # 1 for the likeliest
-    if params.min_p > 0:
-        weights[weights < params.min_p] = 0
+    least = params.min_p  # what weighs less is left out
+    if 0 < params.top_k < len(weights):
+        least = max(least, np.partition(weights, -params.top_k)[-params.top_k])
     if params.top_p < 1:
-        weights[weights < _nucleus_bound(weights, params.top_p)] = 0
-    return _invert(weights, number)
+        least = _nucleus_bound(weights, least, params.top_p)
+    if least == 0:
+        return _invert(weights, number)
+    kept = np.flatnonzero(weights >= least)
+    return int(kept[_place(weights[kept], number)])
 
 
-def _nucleus_bound(weights: NDArray[np.float32], top_p: float) -> np.float32:
-    """The smallest weight in the smallest set of tokens that reaches `top_p` of the sum."""
-    total = weights.sum(dtype=np.float64)
+def _nucleus_bound(weights: NDArray[np.float32], least: float, top_p: float) -> float:
+    """The smallest weight in the smallest set of tokens that reaches `top_p` of the sum of those from `least` on."""
+    total = (weights if least == 0 else weights[weights >= least]).sum()
     # What is below this comes to no more than may be left out, and is most of a vocabulary: the rest is soon sorted.
-    likely = weights[weights >= (1 - top_p) * total / len(weights)]
+    likely = weights[np.flatnonzero(weights >= max(least, (1 - top_p) * total / len(weights)))]
     largest = np.sort(likely)[::-1]
-    reached = np.cumsum(largest, dtype=np.float64) >= top_p * total
-    bound: np.float32 = largest[reached.argmax() if reached[-1] else -1]
-    return bound
+    reached = np.cumsum(largest, dtype=np.float64) >= top_p * float(total)
+    return float(largest[reached.argmax() if reached[-1] else -1])
+
+
+def _place(weights: NDArray[np.float32], number: float) -> int:
+    """The first of them with which their sum passes `number` of the whole: never one of weight 0."""
+    sums_to = weights.cumsum(dtype=np.float64)
+    return _first_beyond(sums_to, number * sums_to[-1], weights)
 
 
 def _invert(weights: NDArray[np.float32], number: float) -> int:
-    """The first token with which the sum of weights passes `number` of the whole: never one of weight 0."""
+    """As `_place`, of a whole vocabulary: chunk by chunk, then in the one that it is."""
     num_whole = len(weights) // CHUNK * CHUNK
     # As a matrix product NumPy sums three times as fast. Sums of float32 are off by a ten millionth or so, by which the
     # likelihoods of a chunk's last tokens may be off then.
     chunk_sums = np.append(weights[:num_whole].reshape(-1, CHUNK) @ _ONES, weights[num_whole:].sum())
     sums_to = chunk_sums.cumsum(dtype=np.float64)
     target = number * sums_to[-1]
-    chunk = min(int(sums_to.searchsorted(target, side="right")), int(chunk_sums.nonzero()[0][-1]))
+    chunk = _first_beyond(sums_to, target, chunk_sums)
     here = weights[chunk * CHUNK : (chunk + 1) * CHUNK]
     target -= sums_to[chunk - 1] if chunk else 0.0  # at least 0, so what has no weight isn't reached
-    # Sums rounded in another order may leave the target behind the chunk's last token.
-    place = min(int(here.cumsum(dtype=np.float64).searchsorted(target, side="right")), int(here.nonzero()[0][-1]))
-    return chunk * CHUNK + place
+    return chunk * CHUNK + _first_beyond(here.cumsum(dtype=np.float64), target, here)
+
+
+def _first_beyond(sums_to: NDArray[np.float64], target: float, weights: NDArray[np.float32]) -> int:
+    """The first place where the sum of weights is beyond `target`; where rounding leaves none, the last with weight."""
+    place = int(sums_to.searchsorted(target, side="right"))
+    return place if place < len(weights) else int(weights.nonzero()[0][-1])
