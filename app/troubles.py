@@ -17,6 +17,7 @@ from paged_chat.engine.model.file_check import check_files
 
 from .api.binding import LOOPBACK, SERVE_PORT, WEB_PORT, AddressRefused, bound_socket
 from .api.server_record import ServerRecord, records
+from .counted import megabytes
 from .store.database import look_at
 from .store.default_path import default_path
 
@@ -78,7 +79,7 @@ def model_troubles(model: str, device: Device | None, folder: Path) -> Iterator[
         return
     if free_disk < SPARE_DISK_BYTES:
         yield Trouble(
-            f"only {_megabytes(free_disk)} are free on the disk of {folder}",
+            f"only {megabytes(free_disk)} are free on the disk of {folder}",
             "make room, or chats can't be saved soon; `paged-chat models rm` removes a model",
         )
     try:
@@ -100,8 +101,8 @@ def _trouble_of_fetching(model: str, free_disk: int, folder: Path) -> Iterator[T
     needed = SPARE_DISK_BYTES if entry is None else entry.file.bytes_to_fetch
     if free_disk < needed:
         yield Trouble(
-            f"only {_megabytes(free_disk)} are free on the disk of {folder}, and fetching {model} takes "
-            f"{'more' if entry is None else _megabytes(needed)}",
+            f"only {megabytes(free_disk)} are free on the disk of {folder}, and fetching {model} takes "
+            f"{'more' if entry is None else megabytes(needed)}",
             "make room, or set PAGED_CHAT_HOME to a folder on a larger disk",
             is_fault=True,
         )
@@ -118,8 +119,8 @@ def _trouble_of_memory(model: str, num_bytes: int, free_bytes: int, device: str)
     needed = num_bytes + program_bytes + POOL_BYTES
     if free_bytes < needed:
         yield Trouble(
-            f"{_megabytes(free_bytes)} of memory are free on {device}, and {model} takes about {_megabytes(needed)} "
-            f"with the program and {_megabytes(POOL_BYTES)} of KV blocks",
+            f"{megabytes(free_bytes)} of memory are free on {device}, and {model} takes about {megabytes(needed)} "
+            f"with the program and {megabytes(POOL_BYTES)} of KV blocks",
             "close other programs, choose a smaller model, or keep fewer blocks with --num-blocks",
             is_fault=free_bytes < num_bytes + program_bytes,
         )
@@ -169,7 +170,3 @@ def processor_troubles() -> Iterator[Trouble]:
             f"Numba can keep compiled kernels nowhere: {where} can't be written",
             f"set NUMBA_CACHE_DIR to a folder that can; until then {home() / 'cache' / 'kernels'} serves",
         )
-
-
-def _megabytes(num_bytes: int) -> str:
-    return f"{num_bytes / 1e6:,.0f} MB"

@@ -9,6 +9,7 @@ import typer
 
 from paged_chat.engine.model import catalog
 
+from ..counted import megabytes
 from ..terminal_text import json_line
 from .help_option import HELP_OPTIONS
 from .progress import load_progress
@@ -46,7 +47,7 @@ def list_models(
     width = max(len(model.name) for model in models)
     for model in models:
         state = "here" if model.path is not None else "to fetch"
-        print(f"{model.name:<{width}}  {_megabytes(model.num_bytes):>9}  {state:<8}  {model.description}")
+        print(f"{model.name:<{width}}  {megabytes(model.num_bytes):>9}  {state:<8}  {model.description}")
 
 
 @app.command(context_settings=HELP_OPTIONS)
@@ -77,8 +78,4 @@ def rm(
     """Remove what was fetched and prepared, never your own files."""
     for model in models:
         num_freed = catalog.remove_model(model)
-        print(f"{model}: {_megabytes(num_freed)} freed")
-
-
-def _megabytes(num_bytes: int) -> str:
-    return f"{num_bytes / 1e6:,.0f} MB"
+        print(f"{model}: {megabytes(num_freed)} freed")

@@ -21,6 +21,7 @@ from paged_chat.engine.errors import PagedChatError
 
 from ..attachments import MAX_ATTACHMENT_BYTES, attachment_from_bytes
 from ..chats import Chat, Turn
+from ..counted import megabytes
 from ..errors import AttachmentRefused, ChatNotFound, MessageNotFound
 from ..service.chat_service import ChatService
 from ..service.send_plan import SendPlan
@@ -234,7 +235,7 @@ async def _body(request: Request, limit: int) -> bytes:
     async for chunk in request.stream():
         content += chunk
         if len(content) > limit:
-            raise AttachmentRefused(f"the file is larger than {limit / 1e6:.0f} MB: paste the part that matters")
+            raise AttachmentRefused(f"the file is larger than {megabytes(limit)}: paste the part that matters")
     return bytes(content)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paged_chat.app.counted import megabytes
 from paged_chat.app.known_models import known_models
 
 
@@ -9,7 +10,7 @@ def model_choices(loaded: str) -> list[tuple[str, str]]:
     """Name, and a line about it; the model that is loaded is among them in any case."""
     choices = {}
     for model in known_models():
-        state = "here" if model.path is not None else f"fetches {model.num_bytes / 1e6:,.0f} MB"
+        state = "here" if model.path is not None else f"fetches {megabytes(model.num_bytes)}"
         choices[model.name] = f"{model.name}  {model.description}, {state}"
     choices.setdefault(loaded, f"{loaded}  (loaded now)")
     return list(choices.items())
