@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
@@ -61,8 +62,10 @@ class PagedChatTui(App[None]):
     def on_mount(self) -> None:
         self._read_keymap()
         if not self.is_headless:
-            for number in (signal.SIGHUP, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, self._hang_up, number)
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+            for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C is a key here: this is another program's wish
+                loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
         screen = ChatScreen()
         self.push_screen(screen)
         # The first frame is on the terminal before anything else takes the processor: importing torch does for seconds.
@@ -93,19 +96,19 @@ class PagedChatTui(App[None]):
     def chat_screen(self) -> ChatScreen:
         return next(screen for screen in self.screen_stack if isinstance(screen, ChatScreen))
 
-    def on_unmount(self) -> None:
-        self.close_chats()
-
     def close_chats(self) -> None:
-        """Stops replies and keeps what there is of them; safe twice."""
+        """Stops replies and keeps what there is of them; safe twice.
+
+        After `run`, when the terminal is a plain one again: the end may have to wait for another program, and says so.
+        """
         chats, self._chats = self._chats, None
         if chats is not None:
             chats.__exit__(None, None, None)
 
-    def _hang_up(self, number: int) -> NoReturn:
-        """The terminal is gone, or the machine goes down: what replies have so far is kept, nothing is drawn."""
+    def _hang_up(self) -> NoReturn:
+        """The terminal is gone: what replies have so far is kept, nothing is drawn, nothing put right."""
         self.close_chats()
-        os._exit(128 + number)
+        os._exit(128 + signal.SIGHUP)
 
     def notify(
         self,

@@ -19,6 +19,7 @@ from paged_chat.app.commands.engine_options import (
     config_from,
 )
 from paged_chat.app.commands.help_option import HELP_OPTIONS
+from paged_chat.app.commands.interrupt import ignore_signals
 
 if TYPE_CHECKING:
     from paged_chat.app.api.running_server import RunningServer
@@ -69,4 +70,10 @@ def tui(
     choice = EngineChoice(cast(EngineMode, engine), model, default_path().with_name(CHOICE_FILE))
     if engine == "shared":
         choice.look()  # where there is none, that is said before the screen takes the terminal
-    PagedChatTui(open_chats, default_path().with_name(KEYMAP_FILE), choice).run()
+    screen = PagedChatTui(open_chats, default_path().with_name(KEYMAP_FILE), choice)
+    try:
+        screen.run()
+    finally:
+        ignore_signals()
+        screen.close_chats()
+    raise typer.Exit(screen.return_code or 0)

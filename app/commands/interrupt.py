@@ -1,13 +1,16 @@
-"""Ctrl-C, or the system's wish to end, while a command computes: between two steps, so that none is torn apart."""
+"""Ctrl-C, or the system's wish to end: it ends no process in the middle of a step, or before replies are saved."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_ENDS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+
 
 class StopFlag:
-    """Says whether Ctrl-C was pressed, or whether the process is to end (SIGTERM)."""
+    """Says whether Ctrl-C was pressed, or whether the process is to end (SIGTERM, SIGHUP)."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -21,21 +24,50 @@ class StopFlag:
 def stop_on_interrupt() -> Iterator[StopFlag]:
     """Inside, the first Ctrl-C sets the flag, so that a step isn't torn apart; the second raises KeyboardInterrupt.
 
-    Where Ctrl-C is ignored, as for a script's background jobs, it stays so. SIGTERM sets it too, and `must_end`.
+    Where Ctrl-C is ignored, as for a script's background jobs, it stays so. SIGTERM sets it too, and `must_end`, and so
+    does SIGHUP, which a closed terminal sends unless nohup keeps it away.
     """
     flag = StopFlag()
 
     def handle(signum: int, frame: FrameType | None) -> None:
-        if signum == signal.SIGTERM:
+        if signum != signal.SIGINT:
             flag.must_end = True
         elif flag.is_set:
             raise KeyboardInterrupt
         flag.is_set = True
 
-    caught = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+    caught = [each for each in _ENDS if signal.getsignal(each) is not signal.SIG_IGN]
     previous = {each: signal.signal(each, handle) for each in caught}
     try:
         yield flag
     finally:
         for each, handler in previous.items():
             signal.signal(each, handler)
+
+
+def end_on_signal() -> threading.Event:
+    """Set by Ctrl-C, when the terminal is closed, or when the system asks the process to end.
+
+    What is ignored stays so: Ctrl-C for a script's background jobs, the terminal's end under nohup.
+    """
+    ended = threading.Event()
+
+    def end(*_: object) -> None:
+        ignore_signals()
+        ended.set()
+
+    for number in _ENDS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)
+    return ended
+
+
+def ignore_signals() -> None:
+    """For a process that is ending: it saves what replies have so far, and no second wish hurries it."""
+    for number in _ENDS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def wait_for(ended: threading.Event) -> None:
+    while not ended.wait(1.0):  # a wait without a limit couldn't be interrupted everywhere
+        pass

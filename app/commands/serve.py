@@ -22,6 +22,7 @@ from .engine_options import (
     config_from,
 )
 from .help_option import HELP_OPTIONS
+from .interrupt import end_on_signal, wait_for
 from .server_options import (
     DEFAULT_HOST,
     AuthFileOption,
@@ -29,8 +30,6 @@ from .server_options import (
     HostOption,
     PortOption,
     accounts_for,
-    end_on_signal,
-    wait_for,
 )
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

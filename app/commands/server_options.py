@@ -1,9 +1,7 @@
-"""The options that say where a server may be reached and by whom, and how long it runs."""
+"""The options that say where a server may be reached and by whom."""
 
 from __future__ import annotations
 
-import signal
-import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -41,16 +39,3 @@ def accounts_for(host: str, port: int, auth: list[str] | None, auth_file: Path |
     accounts = read_accounts(auth or (), auth_file)
     check_address(host, port, has_accounts=len(accounts) > 0)
     return accounts
-
-
-def end_on_signal() -> threading.Event:
-    """Set by Ctrl-C, or when the system asks the process to end."""
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    return ended
-
-
-def wait_for(ended: threading.Event) -> None:
-    while not ended.wait(1.0):  # a wait without a limit couldn't be interrupted everywhere
-        pass

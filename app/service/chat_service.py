@@ -89,7 +89,10 @@ class ChatService(ChatLibrary):
         self._is_closed = False
 
     def close(self) -> None:
-        """Stops every reply, saves what there is of it, closes the engine; takes a second or two. Safe twice."""
+        """Stops every reply, saves what there is of it, closes the engine. Safe twice.
+
+        Takes a second or two; up to 40 s where another program holds the database, which it says in the log.
+        """
         with self._sending:
             if self._is_closed:
                 return

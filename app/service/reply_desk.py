@@ -26,7 +26,7 @@ from .running_reply import RunningReply
 MakePrompt: TypeAlias = Callable[[LoadedEngine], PreparedPrompt]
 
 STOP_S = 0.5  # for the step that is being computed when the service closes
-SAVE_S = 1.0
+SAVE_S = 40.0  # longer than another program may hold the database without having forgotten it
 
 logger = logging.getLogger(__name__)
 

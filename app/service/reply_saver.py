@@ -10,12 +10,13 @@ from typing import cast
 
 from paged_chat.engine.errors import PagedChatError
 
-from ..errors import ChatNotFound, MessageNotFound, ReplyFinished, words_of
+from ..errors import ChatNotFound, MessageNotFound, ReplyFinished, StoreBusy, words_of
 from ..store.drafts import FinalStatus
 from ..store.store import Store
 from .running_reply import RunningReply
 
 DRAFT_INTERVAL_S = 0.5
+CLOSE_TOLD_AFTER_S = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class ReplySaver:
         self._num_saved_tokens: dict[RunningReply, int] = {}  # of each reply that is kept
         self._ended: set[RunningReply] = set()
         self._changed = threading.Condition()
-        self._is_closing = False
+        self._give_up_at: float | None = None  # time.monotonic(), once it is closing
         self._thread = threading.Thread(target=self._run, name="paged-chat saver", daemon=True)
         self._thread.start()
 
@@ -44,51 +45,66 @@ class ReplySaver:
             self._changed.notify_all()
 
     def finish(self, reply: RunningReply) -> None:
-        """It has ended."""
+        """It has ended. That may come late: after it was given up, the engine may still have something to say of it."""
         with self._changed:
-            self._ended.add(reply)
-            self._changed.notify_all()
+            if reply in self._num_saved_tokens:
+                self._ended.add(reply)
+                self._changed.notify_all()
 
     def close(self, grace_s: float, timeout_s: float) -> None:
-        """Gives replies `grace_s` to end, stops the others, and saves all once more; `timeout_s` is for the saving."""
+        """Gives replies `grace_s` to end, stops the others, and saves all once more.
+
+        timeout_s: for the saving. A disk may be slow; and as long as another program holds the database, it is tried
+            again. Whoever waits is told so.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._ended.issuperset(self._num_saved_tokens), grace_s)
             kept = list(self._num_saved_tokens)
         for reply in kept:
             reply.end("stopped")
         with self._changed:
-            self._is_closing = True
+            self._give_up_at = time.monotonic() + timeout_s
             self._changed.notify_all()
-        self._thread.join(timeout_s)
+        self._thread.join(min(CLOSE_TOLD_AFTER_S, timeout_s))
+        if self._thread.is_alive():
+            logger.warning(
+                "the chats can't be written now, another program may hold them: waiting up to %g s to save the replies "
+                "that were being written",
+                timeout_s,
+            )
+            self._thread.join(timeout_s - CLOSE_TOLD_AFTER_S)
         for reply in self._num_saved_tokens:
             logger.error("reply %d of chat %s isn't saved whole", reply.message_id, reply.chat_id)
 
     def _run(self) -> None:
         drafts_due_at = time.monotonic()
-        is_last_round = False
-        while not is_last_round:
+        is_over = False
+        while not is_over:
             with self._changed:
                 if not self._has_work():
                     self._changed.wait(self._patience(drafts_due_at))
-                is_last_round = self._is_closing
+                give_up_at = self._give_up_at
                 kept = {reply: reply in self._ended for reply in self._num_saved_tokens}
             are_drafts_due = time.monotonic() >= drafts_due_at
             if are_drafts_due:
                 drafts_due_at = time.monotonic() + DRAFT_INTERVAL_S
+            is_busy = False
             for reply, has_ended in kept.items():
-                if has_ended and (are_drafts_due or is_last_round or not reply.is_unsaved):
-                    self._save(reply, self._finish)
+                if has_ended and (are_drafts_due or give_up_at is not None or not reply.is_unsaved):
+                    is_busy |= self._save(reply, self._finish)
                 elif not has_ended and are_drafts_due:
                     self._save(reply, self._save_draft)
+            is_over = give_up_at is not None and not (is_busy and time.monotonic() < give_up_at)
 
     def _has_work(self) -> bool:
-        return self._is_closing or any(not reply.is_unsaved for reply in self._ended)
+        return self._give_up_at is not None or any(not reply.is_unsaved for reply in self._ended)
 
     def _patience(self, drafts_due_at: float) -> float | None:
         """Without a reply there is nothing to wake for."""
         return max(0.0, drafts_due_at - time.monotonic()) if self._num_saved_tokens else None
 
-    def _save(self, reply: RunningReply, save: Callable[[RunningReply], None]) -> None:
+    def _save(self, reply: RunningReply, save: Callable[[RunningReply], None]) -> bool:
+        """Whether another program was in the way."""
         try:
             save(reply)
         except (MessageNotFound, ChatNotFound, ReplyFinished) as error:
@@ -98,9 +114,11 @@ class ReplySaver:
             self._forget(reply)
         except PagedChatError as error:
             reply.mark_unsaved(words_of(error))
+            return isinstance(error, StoreBusy)
         except Exception as error:
             logger.exception("reply %d of chat %s can't be saved; it is tried again", reply.message_id, reply.chat_id)
             reply.mark_unsaved(words_of(error))
+        return False
 
     def _save_draft(self, reply: RunningReply) -> None:
         message, logprobs = reply.unsaved()

@@ -10,6 +10,7 @@ import pytest
 
 from chat_desk import ChatDesk
 from fake_engine import FakeEngine
+from tmux import Tmux
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -27,3 +28,11 @@ def desk(tmp_path: Path) -> Iterator[ChatDesk]:
     opened = ChatDesk(tmp_path / "chats.db", FakeEngine())
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def tmux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tmux]:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    opened = Tmux(tmp_path / "socket")
+    yield opened
+    opened.end()

@@ -1,12 +1,15 @@
 """The end of a service: closed, or its process killed."""
 
+import logging
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ import pytest
 from chat_desk import ChatDesk, events_of, until, updates_of
 from fake_engine import FakeEngine
 from paged_chat.app.errors import EngineUnavailable
+from paged_chat.app.service import reply_desk
 from paged_chat.app.service.chat_events import ChatChanged
 from paged_chat.app.store.store import Store
 from patience import PATIENCE_S
@@ -81,6 +85,58 @@ def test_closing_leaves_no_thread_of_ours(tmp_path):
     desk.service.watch(chat.id).close()
     desk.close()
     until(lambda: not [thread for thread in set(threading.enumerate()) - before if thread.is_alive()])
+
+
+def test_closing_waits_for_another_program_that_holds_the_database(desk, service, caplog):
+    desk.store._write(lambda db: db.execute("PRAGMA busy_timeout = 20"))  # instead of 10 s
+    desk.fake.enqueue("A reply that is cut")
+    desk.fake.hold()
+    chat = service.create_chat()
+    [draft] = service.send(chat.id, "Go").replies
+    with closing(sqlite3.connect(desk.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        desk.let(chat, 7)
+        ending = threading.Thread(target=service.close)
+        ending.start()
+        until(lambda: "another program may hold them: waiting up to 40 s to save the replies" in caplog.text)
+        assert ending.is_alive()
+        other.execute("ROLLBACK")
+        ending.join(PATIENCE_S)
+    reply = desk.stored(draft)
+    assert (reply.text, reply.status, reply.cost.num_generated_tokens) == ("A reply", "stopped", 7)
+
+
+def test_closing_does_not_wait_for_ever(desk, service, caplog, monkeypatch):
+    monkeypatch.setattr(reply_desk, "SAVE_S", 0.1)
+    desk.store._write(lambda db: db.execute("PRAGMA busy_timeout = 20"))
+    desk.fake.enqueue("A reply that is cut")
+    desk.fake.hold()
+    chat = service.create_chat()
+    [draft] = service.send(chat.id, "Go").replies
+    desk.let(chat, 7)
+    until(lambda: desk.stored(draft).text == "A reply")
+    with closing(sqlite3.connect(desk.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        service.close()
+        assert f"reply {draft.id} of chat {chat.id} isn't saved whole" in caplog.text
+        other.execute("ROLLBACK")
+    with Store(desk.path) as another:
+        assert another.message(draft.id).text == "A reply"
+
+
+def test_a_reply_that_ends_after_it_was_given_up_is_not_kept(desk, service, caplog):
+    """The engine says so a moment after its chat is gone: nothing may wait for what can't be stored."""
+    caplog.set_level(logging.CRITICAL)
+    chat = service.create_chat()
+    desk.fake.hold()
+    [draft] = service.send(chat.id, "Go").replies
+    [reply] = service._desk.replies(chat.id)
+    with closing(sqlite3.connect(desk.path)) as other, other:
+        other.execute("DELETE FROM messages WHERE id = ?", (draft.id,))
+    desk.fake.let(1)
+    until(lambda: service.running(chat.id) == ())
+    service._desk._saver.finish(reply)
+    assert not service._desk._saver._has_work()  # it would look for it without end
 
 
 # C3: SIGKILL

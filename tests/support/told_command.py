@@ -1,0 +1,30 @@
+"""Runs a command as `paged-chat` does, but with an engine that tells a long story slowly in the place of a model.
+
+    python told_command.py web --port 7860
+
+Its process id stands in the home folder, in `pid`.
+"""
+
+import os
+
+from fake_engine import FakeEngine
+from paged_chat.app import cli
+from paged_chat.app.service import chat_service
+from paged_chat.engine.home import home
+
+STORY = "A boat went out to sea. " * 100
+PAUSE_S = 0.05  # before each token: whoever waits for a few of them finds the reply still growing
+
+
+def main() -> None:
+    fake = FakeEngine()
+    fake.scripts.otherwise = STORY
+    fake.pace.pause_s = PAUSE_S
+    vars(chat_service)["open_own_engine"] = fake.open
+    home().mkdir(parents=True, exist_ok=True)
+    (home() / "pid").write_text(str(os.getpid()))
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Ended from outside, the program gives the terminal back and keeps what replies have so far."""
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+
+import pytest
+
+import told_command
+from chat_desk import until
+from paged_chat.app.store.store import Store, default_path
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+PROGRAM = shlex.join([sys.executable, told_command.__file__, "tui"])
+# A shell that says afterwards how it ended, and whether the terminal takes lines from its keyboard again.
+SHELL = f'{PROGRAM}; echo "ended with $?"; stty -a | grep -ow -e "-*icanon"; exec sleep 1000'
+
+
+@pytest.mark.parametrize(
+    ("signals", "code"),
+    [((signal.SIGTERM, signal.SIGTERM), 143), ((signal.SIGINT,), 130)],
+    ids=["terminated twice", "interrupted"],
+)
+def test_the_terminal_is_given_back_and_the_reply_is_kept(tmux, home, signals, code):
+    tmux.start("sh", "-c", SHELL.replace("'", "'\\''"))
+    tmux.until(lambda screen: " held · " in screen)
+    tmux.type("Tell me a story")
+    tmux.keys("Enter")
+    with Store(default_path()) as store:
+        until(lambda: bool(replies_in(store)) and len(replies_in(store)[0].text) > 3)
+        [seen] = replies_in(store)
+    pid = int((home / "pid").read_text())
+    for number in signals:
+        os.kill(pid, number)
+    tmux.until(lambda screen: f"ended with {code}\nicanon" in screen)
+    assert "boat" not in tmux.screen
+    with Store(default_path()) as store:
+        [kept] = replies_in(store)
+    assert (kept.status, kept.finish_reason) == ("stopped", "abort")
+    assert told_command.STORY.startswith(kept.text)
+    assert len(kept.text) >= len(seen.text)
+
+
+def replies_in(store):
+    return [message for chat in store.chats() for message in store.tree(chat.id) if message.role == "assistant"]
