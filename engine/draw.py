@@ -30,21 +30,23 @@ def draw(logits: NDArray[np.float32], params: SamplingParams, number: float) -> 
     if 0 < params.top_k < len(weights):
         least = max(least, np.partition(weights, -params.top_k)[-params.top_k])
     if params.top_p < 1:
-        least = _nucleus_bound(weights, least, params.top_p)
-    if least == 0:
+        kept = _nucleus(weights, least, params.top_p)
+    elif least > 0:
+        kept = np.flatnonzero(weights >= least)
+    else:
         return _invert(weights, number)
-    kept = np.flatnonzero(weights >= least)
     return int(kept[_place(weights[kept], number)])
 
 
-def _nucleus_bound(weights: NDArray[np.float32], least: float, top_p: float) -> float:
-    """The smallest weight in the smallest set of tokens that reaches `top_p` of the sum of those from `least` on."""
+def _nucleus(weights: NDArray[np.float32], least: float, top_p: float) -> NDArray[np.int64]:
+    """The tokens of the smallest set that reaches `top_p` of the sum of those from `least` on, in the order of ids."""
     total = (weights if least == 0 else weights[weights >= least]).sum()
     # What is below this comes to no more than may be left out, and is most of a vocabulary: the rest is soon sorted.
-    likely = weights[np.flatnonzero(weights >= max(least, (1 - top_p) * total / len(weights)))]
-    largest = np.sort(likely)[::-1]
+    likely = np.flatnonzero(weights >= max(least, (1 - top_p) * total / len(weights)))
+    theirs = weights[likely]
+    largest = np.sort(theirs)[::-1]
     reached = np.cumsum(largest, dtype=np.float64) >= top_p * float(total)
-    return float(largest[reached.argmax() if reached[-1] else -1])
+    return likely[theirs >= largest[reached.argmax() if reached[-1] else -1]]
 
 
 def _place(weights: NDArray[np.float32], number: float) -> int:
