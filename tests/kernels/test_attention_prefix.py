@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from paged_chat.kernels import choose_backend, reference
-from paged_chat.kernels.cpu import amx
+from paged_chat.kernels.cpu import amx, amx_prefix
 from paged_chat.kernels.shared_run import SharedRun, own_first_blocks, whole_units
 
 BLOCK_SIZE = 16
@@ -78,6 +78,13 @@ def test_prefixes_and_groups_of_any_size(shared, random, close, backend, num_blo
     contexts = shared(backend, lens, runs, num_kv_heads=1, dtype=torch.bfloat16)
     expected = shared(reference, lens, runs, num_kv_heads=1, dtype=torch.bfloat16).decode(query)
     close(attend(contexts, query, runs), expected)
+
+
+@pytest.mark.parametrize(
+    ("num_blocks", "num_threads", "most_at_once"), [(125, 2, 64), (1000, 2, 64), (40, 1, 40), (41, 1, 48), (9, 16, 8)]
+)
+def test_each_thread_takes_its_share_of_a_run_in_whole_pieces_up_to_a_bound(num_blocks, num_threads, most_at_once):
+    assert amx_prefix.segment_blocks((SharedRun(0, num_blocks, (0, 1)),), num_threads) == most_at_once
 
 
 @pytest.fixture
