@@ -67,7 +67,7 @@ def _chats(stream: BufferedReader, name: str, left_out: Counter[str]) -> Iterato
             raise ImportRefused(f"{name}: a zip can be read from a file only")
         with refusing_damage(name):
             for source in conversation_files(stream, name):
-                yield from _json_chats(source, left_out)
+                yield from _JsonChats(source, left_out)
         return
     if stream.seekable():  # then its size is known before it is read; a zip may be larger, most of it are pictures
         num_bytes = stream.seek(0, SEEK_END)
@@ -77,68 +77,74 @@ def _chats(stream: BufferedReader, name: str, left_out: Counter[str]) -> Iterato
     if begin.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
         yield from MarkdownReader(stream, name).chats()
     else:
-        yield from _json_chats(JsonSource(stream, name), left_out)
+        yield from _JsonChats(JsonSource(stream, name), left_out)
 
 
-def _json_chats(source: JsonSource, left_out: Counter[str]) -> Iterator[ImportedChat]:
-    now = datetime.now(UTC)
-    match source.peek():
-        case "[":
-            yield from _chats_of_list(source, left_out, now)
-            source.expect_end()
-        case "{":
-            yield from _chats_of_objects(source, left_out, now)
-        case "":
-            source.refuse("the file is empty")
-        case _:
-            source.refuse(f"not a format of chats: {KNOWN}")
+class _JsonChats:
+    """The chats of JSON in any of the shapes that we know; those that have no date are made now."""
 
+    def __init__(self, source: JsonSource, left_out: Counter[str]) -> None:
+        self._source = source
+        self._left_out = left_out
+        self._now = datetime.now(UTC)
 
-def _chats_of_list(source: JsonSource, left_out: Counter[str], now: datetime) -> Iterator[ImportedChat]:
-    messages: list[Fields] = []  # where the list is itself a chat
-    for index in source.items():
-        value = source.value()
-        place = f"[{index}]"
-        if messages or (index == 0 and isinstance(value, dict) and "role" in value):
-            messages.append(Fields(value, source.name, place))
-            if len(messages) > MAX_MESSAGES:
-                source.refuse(TOO_MANY)
-            continue
-        if isinstance(value, list):
-            numbered = Fields({place: value}, source.name, "")
-            yield chat_from_messages(numbered.each(place), left_out, now)
-        else:
-            yield _chat_of_object(Fields(value, source.name, place), left_out, now)
-    if messages:
-        yield chat_from_messages(messages, left_out, now)
+    def __iter__(self) -> Iterator[ImportedChat]:
+        match self._source.peek():
+            case "[":
+                yield from self._of_list()
+                self._source.expect_end()
+            case "{":
+                yield from self._of_objects()
+            case "":
+                self._source.refuse("the file is empty")
+            case _:
+                self._source.refuse(f"not a format of chats: {KNOWN}")
 
-
-def _chats_of_objects(source: JsonSource, left_out: Counter[str], now: datetime) -> Iterator[ImportedChat]:
-    """Our export, or a chat that is an object, or one such chat on each line."""
-    are_several = False
-    while source.peek():
-        line = source.line
-        members: dict[str, Any] = {}
-        are_read = False
-        for key in source.members():
-            if key == "chats" and own_json.is_own(members) and source.peek() == "[":
-                yield from own_json.read_chats(source, members)
-                are_read = True
+    def _of_list(self) -> Iterator[ImportedChat]:
+        source = self._source
+        messages: list[Fields] = []  # where the list is itself a chat
+        for index in source.items():
+            value = source.value()
+            place = f"[{index}]"
+            if messages or (index == 0 and isinstance(value, dict) and "role" in value):
+                messages.append(Fields(value, source.name, place))
+                if len(messages) > MAX_MESSAGES:
+                    source.refuse(TOO_MANY)
+                continue
+            if isinstance(value, list):
+                numbered = Fields({place: value}, source.name, "")
+                yield chat_from_messages(numbered.each(place), self._left_out, self._now)
             else:
-                members[key] = source.value()
-        if own_json.is_own(members):
-            source.expect_end()
-            if not are_read:
-                yield from own_json.chats_from(members, source.name)
-            return
-        are_several = are_several or source.peek() != ""
-        name = f"{source.name}: line {line}" if are_several else source.name
-        yield _chat_of_object(Fields(members, name, ""), left_out, now)
+                yield self._of_object(Fields(value, source.name, place))
+        if messages:
+            yield chat_from_messages(messages, self._left_out, self._now)
 
+    def _of_objects(self) -> Iterator[ImportedChat]:
+        """Our export, or a chat that is an object, or one such chat on each line."""
+        source = self._source
+        are_several = False
+        while source.peek():
+            line = source.line
+            members: dict[str, Any] = {}
+            are_read = False
+            for key in source.members():
+                if key == "chats" and own_json.is_own(members) and source.peek() == "[":
+                    yield from own_json.read_chats(source, members)
+                    are_read = True
+                else:
+                    members[key] = source.value()
+            if own_json.is_own(members):
+                source.expect_end()
+                if not are_read:
+                    yield from own_json.chats_from(members, source.name)
+                return
+            are_several = are_several or source.peek() != ""
+            name = f"{source.name}: line {line}" if are_several else source.name
+            yield self._of_object(Fields(members, name, ""))
 
-def _chat_of_object(fields: Fields, left_out: Counter[str], now: datetime) -> ImportedChat:
-    if "mapping" in fields:
-        return chat_from_conversation(fields, left_out, now)
-    if "messages" in fields:
-        return chat_from_object(fields, left_out, now)
-    return fields.refuse(None, f"isn't a chat: {KNOWN}")
+    def _of_object(self, fields: Fields) -> ImportedChat:
+        if "mapping" in fields:
+            return chat_from_conversation(fields, self._left_out, self._now)
+        if "messages" in fields:
+            return chat_from_object(fields, self._left_out, self._now)
+        return fields.refuse(None, f"isn't a chat: {KNOWN}")
