@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paged_chat.engine.config import DEFAULT_MODEL, EngineConfig
+from paged_chat.engine.config import DEFAULT_MODEL
 from paged_chat.engine.number_range import NumberRange
 
 from ..bench.bench_result import BenchResult, Metric, Round, metrics, num_equal_steps
@@ -21,7 +21,7 @@ from .engine_options import (
     ModelOption,
     NumBlocksOption,
     WeightsOption,
-    from_options,
+    config_from,
     open_engine,
 )
 from .help_option import HELP_OPTIONS
@@ -71,27 +71,22 @@ def bench(
     if compare is not None:
         if workload_file is not None or json_file is not None:
             raise typer.BadParameter("--compare takes two result files and replays nothing: leave the rest out")
-        names = (compare[0].stem, compare[1].stem)
-        if names[0] == names[1]:
-            names = (str(compare[0]), str(compare[1]))
-        show_comparison(BenchResult.read(compare[0]), BenchResult.read(compare[1]), names)
+        compare_files(*compare)
         return
     if workload_file is None:
         raise typer.BadParameter("name a WORKLOAD.json to replay, or two results with --compare")
     workload = load_workload(workload_file)
     if json_file is not None and not json_file.absolute().parent.is_dir():
         raise typer.BadParameter(f"--json names a file in {json_file.parent}, and there is no such folder")
-    config = from_options(
-        lambda: EngineConfig(
-            model=model,
-            device=device,
-            dtype=dtype,
-            weights=weights,
-            kernels=kernels,
-            num_blocks=num_blocks,
-            prefix_caching=not no_prefix_cache,
-            speculation="off" if no_speculation else "auto",
-        )
+    config = config_from(
+        model,
+        device,
+        dtype,
+        weights,
+        kernels,
+        num_blocks,
+        prefix_caching=not no_prefix_cache,
+        speculation="off" if no_speculation else "auto",
     )
     finished: list[Round] = []
     for number in range(1, rounds + 1):
@@ -104,6 +99,14 @@ def bench(
     show(result)  # first: a full disk takes the file, not what was measured
     if json_file is not None:
         result.write(json_file)
+
+
+def compare_files(before: Path, after: Path) -> None:
+    """Two results side by side, each under its file's name."""
+    names = (before.stem, after.stem)
+    if names[0] == names[1]:
+        names = (str(before), str(after))
+    show_comparison(BenchResult.read(before), BenchResult.read(after), names)
 
 
 def show(result: BenchResult) -> None:

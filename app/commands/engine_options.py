@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -63,12 +63,12 @@ def _option(field: str) -> str:
 
 
 def config_from(
-    model: str, device: str, dtype: str, weights: str, kernels: str, num_blocks: int | None
+    model: str, device: str, dtype: str, weights: str, kernels: str, num_blocks: int | None, **others: Any
 ) -> EngineConfig:
-    """The configuration that the options above ask for; a value out of range is a usage error."""
+    """The configuration that the options above ask for, and other fields; a value out of range is a usage error."""
     return from_options(
         lambda: EngineConfig(
-            model=model, device=device, dtype=dtype, weights=weights, kernels=kernels, num_blocks=num_blocks
+            model=model, device=device, dtype=dtype, weights=weights, kernels=kernels, num_blocks=num_blocks, **others
         )
     )
 

@@ -6,36 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from decode_batches import BLOCK_SIZE, decode_batch, filled_cache
 from paged_chat.engine import EngineConfig
-from paged_chat.engine.batch import Batch
-from paged_chat.engine.cache.kv_cache import KVCache
 from paged_chat.engine.model.loader import load_model
 from paged_chat.engine.model.model_runner import ModelRunner
 
-BLOCK_SIZE = 16
 NUM_BLOCKS = 400
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
 def model(tiny_model, request):
     return load_model(EngineConfig(model=str(tiny_model("smollm3")), device="cuda", dtype=request.param))
-
-
-def filled_cache(model):
-    """Random keys and values in every block, the same each time."""
-    shape = model.model_config
-    cache = KVCache(
-        model.backend,
-        num_layers=shape.num_layers,
-        num_blocks=NUM_BLOCKS,
-        num_kv_heads=shape.num_kv_heads,
-        block_size=BLOCK_SIZE,
-        head_dim=shape.head_dim,
-        dtype=model.dtype,
-        device=model.device,
-    )
-    cache.pool.copy_(torch.randn(cache.pool.shape, generator=torch.Generator().manual_seed(0)))
-    return cache
 
 
 def decodes(context_lens, seed=0):
@@ -49,19 +30,7 @@ def decodes(context_lens, seed=0):
         tables[row, :width] = generator.permutation(np.arange(last - width, last))
         last -= width
     assert last > 0
-    rows, positions = np.arange(len(lens)), lens - 1
-    slots = tables[rows, positions // BLOCK_SIZE].astype(np.int64) * BLOCK_SIZE + positions % BLOCK_SIZE
-    return Batch(
-        input_ids=generator.integers(0, 300, len(lens)),
-        positions=positions.astype(np.int64),
-        slot_mapping=slots,
-        block_tables=tables,
-        context_lens=lens.astype(np.int32),
-        cu_seqlens_q=np.zeros(1, np.int32),
-        logits_rows=rows,
-        num_decodes=len(lens),
-        max_query_len=0,
-    )
+    return decode_batch(generator.integers(0, 300, len(lens)), tables, lens)
 
 
 BATCHES = [decodes(lens) for lens in ([1], [17, 300], [33, 16, 15], [600], list(range(1, 10)), [40] * 33, [2000, 5])]
@@ -69,7 +38,7 @@ BATCHES = [decodes(lens) for lens in ([1], [17, 300], [33, 16, 15], [600], list(
 
 def test_graphs_equal_eager_steps_in_any_order_of_buckets(model, caplog):
     tolerance = 1e-4 if model.dtype == torch.float32 else 5e-2
-    eager_cache, graph_cache = filled_cache(model), filled_cache(model)
+    eager_cache, graph_cache = filled_cache(model, NUM_BLOCKS), filled_cache(model, NUM_BLOCKS)
     eager = ModelRunner(model.decoder, eager_cache, model.device, with_graphs=False)
     graphed = ModelRunner(model.decoder, graph_cache, model.device)
     with caplog.at_level(logging.WARNING):
@@ -84,7 +53,7 @@ def test_graphs_equal_eager_steps_in_any_order_of_buckets(model, caplog):
 
 def test_padding_leaves_every_block_but_its_own_and_the_null_block_as_it_was(model):
     """E13."""
-    cache = filled_cache(model)
+    cache = filled_cache(model, NUM_BLOCKS)
     before = cache.pool.clone()
     batch = decodes([33, 16, 15])
     ModelRunner(model.decoder, cache, model.device).execute(batch)
@@ -94,10 +63,10 @@ def test_padding_leaves_every_block_but_its_own_and_the_null_block_as_it_was(mod
 
 def test_steps_in_a_hurry_keep_their_own_inputs(model):
     """Steps queued without waiting: a staging buffer that was reused too early would mix them up."""
-    runner = ModelRunner(model.decoder, filled_cache(model), model.device)
+    runner = ModelRunner(model.decoder, filled_cache(model, NUM_BLOCKS), model.device)
     batches = [decodes([20, 30, 40, 50], seed) for seed in range(50)]
     slow = [runner.execute(batch).cpu() for batch in batches]
-    hurried = ModelRunner(model.decoder, filled_cache(model), model.device)
+    hurried = ModelRunner(model.decoder, filled_cache(model, NUM_BLOCKS), model.device)
     queued = [hurried.execute(batch) for batch in batches]
     for actual, expected in zip(queued, slow, strict=True):
         assert actual.cpu().equal(expected)

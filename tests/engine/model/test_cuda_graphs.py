@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from decode_batches import BLOCK_SIZE, decode_batch, filled_cache
 from paged_chat.engine import Engine, EngineConfig, SamplingParams
 from paged_chat.engine.batch import Batch
-from paged_chat.engine.cache.kv_cache import KVCache
 from paged_chat.engine.model import model_runner
 from paged_chat.engine.model.cuda_graphs import (
     MAX_ROWS,
@@ -25,7 +25,6 @@ from paged_chat.engine.model.loader import LoadedModel, load_model
 from paged_chat.engine.model.model_runner import ModelRunner
 
 CPU = torch.device("cpu")
-BLOCK_SIZE = 16
 NUM_BLOCKS = 12
 
 
@@ -48,44 +47,18 @@ class RecordedRuns:
 
 def decodes(*sequences: tuple[int, list[int], int], wanted: list[int] | None = None) -> Batch:
     """(token id, block table, context length) of each sequence, the token included."""
-    lens = np.array([context_len for _, _, context_len in sequences])
     widest = max(len(table) for _, table, _ in sequences)
-    tables = np.array([table + [0] * (widest - len(table)) for _, table, _ in sequences])
-    positions = lens - 1
-    rows = np.arange(len(sequences))
-    return Batch(
-        input_ids=np.array([token_id for token_id, _, _ in sequences], np.int64),
-        positions=positions.astype(np.int64),
-        slot_mapping=(tables[rows, positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE).astype(np.int64),
-        block_tables=tables.astype(np.int32),
-        context_lens=lens.astype(np.int32),
-        cu_seqlens_q=np.zeros(1, np.int32),
-        logits_rows=rows if wanted is None else np.array(wanted, np.int64),
-        num_decodes=len(sequences),
-        max_query_len=0,
+    return decode_batch(
+        np.array([token_id for token_id, _, _ in sequences], np.int64),
+        np.array([table + [0] * (widest - len(table)) for _, table, _ in sequences], np.int32),
+        np.array([context_len for _, _, context_len in sequences], np.int64),
+        None if wanted is None else np.array(wanted, np.int64),
     )
 
 
 @pytest.fixture(scope="module")
 def model(tiny_model) -> LoadedModel:
     return load_model(EngineConfig(model=str(tiny_model("smollm3")), device="cpu", dtype="float32", weights="dense"))
-
-
-def filled_cache(model: LoadedModel) -> KVCache:
-    """Random keys and values in every block, the same each time."""
-    shape = model.model_config
-    cache = KVCache(
-        model.backend,
-        num_layers=shape.num_layers,
-        num_blocks=NUM_BLOCKS,
-        num_kv_heads=shape.num_kv_heads,
-        block_size=BLOCK_SIZE,
-        head_dim=shape.head_dim,
-        dtype=torch.float32,
-        device=CPU,
-    )
-    cache.pool.copy_(torch.randn(cache.pool.shape, generator=torch.Generator().manual_seed(0)))
-    return cache
 
 
 @pytest.fixture
@@ -137,7 +110,7 @@ def test_each_input_is_aligned_for_triton(rows, columns):
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_logits_and_cache_equal_those_of_a_step_without_graphs(model, recorded, name):
-    eager_cache, graph_cache = filled_cache(model), filled_cache(model)
+    eager_cache, graph_cache = filled_cache(model, NUM_BLOCKS), filled_cache(model, NUM_BLOCKS)
     eager = ModelRunner(model.decoder, eager_cache, CPU, with_graphs=False).execute(BATCHES[name])
     runner = ModelRunner(model.decoder, graph_cache, CPU)
     for _ in range(2):  # a step replayed writes the same once more
@@ -148,7 +121,7 @@ def test_logits_and_cache_equal_those_of_a_step_without_graphs(model, recorded, 
 
 def test_padding_and_recording_touch_the_null_block_alone(model, recorded):
     """E13, with the last block of the pool in use."""
-    cache = filled_cache(model)
+    cache = filled_cache(model, NUM_BLOCKS)
     before = cache.pool.clone()
     runner = ModelRunner(model.decoder, cache, CPU)
     runner.execute(decodes((5, [3, NUM_BLOCKS - 1], 20), (9, [7], 3), (8, [1], 1)))
@@ -159,7 +132,7 @@ def test_padding_and_recording_touch_the_null_block_alone(model, recorded):
 
 
 def test_logits_of_one_step_outlive_the_next(model, recorded):
-    runner = ModelRunner(model.decoder, filled_cache(model), CPU)
+    runner = ModelRunner(model.decoder, filled_cache(model, NUM_BLOCKS), CPU)
     first = runner.execute(BATCHES["a whole bucket"])
     kept = first.clone()
     runner.execute(decodes((100, [5], 3), (101, [6], 4)))
@@ -167,8 +140,8 @@ def test_logits_of_one_step_outlive_the_next(model, recorded):
 
 
 def test_a_bucket_is_recorded_once_and_each_bucket_keeps_its_own_sizes(model, recorded):
-    runner = ModelRunner(model.decoder, filled_cache(model), CPU)
-    eager = ModelRunner(model.decoder, filled_cache(model), CPU, with_graphs=False)
+    runner = ModelRunner(model.decoder, filled_cache(model, NUM_BLOCKS), CPU)
+    eager = ModelRunner(model.decoder, filled_cache(model, NUM_BLOCKS), CPU, with_graphs=False)
     # Small, large, then small again: a larger tensor of logits must not take the older graph's away.
     order = ["one", "nine of sixteen", "three of a bucket of four", "one", "nine of sixteen"]
     for name in order:
@@ -177,7 +150,7 @@ def test_a_bucket_is_recorded_once_and_each_bucket_keeps_its_own_sizes(model, re
 
 
 def test_prefills_and_mixed_steps_run_without_graphs(model, recorded):
-    runner = ModelRunner(model.decoder, filled_cache(model), CPU)
+    runner = ModelRunner(model.decoder, filled_cache(model, NUM_BLOCKS), CPU)
     runner.warm_up(20)
     assert recorded.num_recorded == 0
     runner.warm_up(1)
@@ -200,7 +173,7 @@ def test_a_recording_that_fails_is_logged_and_the_steps_go_on_without(model, mon
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(model_runner, "choose_capture", lambda device, backend_name: failing)
-    cache, eager_cache = filled_cache(model), filled_cache(model)
+    cache, eager_cache = filled_cache(model, NUM_BLOCKS), filled_cache(model, NUM_BLOCKS)
     runner = ModelRunner(model.decoder, cache, CPU)
     eager = ModelRunner(model.decoder, eager_cache, CPU, with_graphs=False)
     for name in ("one", "three of a bucket of four", "one"):
@@ -217,7 +190,7 @@ def test_the_rotary_tables_of_a_graph_outlive_longer_contexts(tiny_model, record
     """A longer context replaces the decoder's tables; a graph recorded before reads the old ones, by address."""
     config = EngineConfig(model=str(tiny_model()), device="cpu", dtype="float32", weights="dense", max_model_len=16)
     small = load_model(config)
-    runner = ModelRunner(small.decoder, filled_cache(small), CPU)
+    runner = ModelRunner(small.decoder, filled_cache(small, NUM_BLOCKS), CPU)
     runner.execute(BATCHES["one"])
     [graph] = runner._graphs._graphs.values()
     old = small.decoder.cos
