@@ -89,6 +89,21 @@ def sentence_piece(sentence_piece_spec: str, make_folder: MakeFolder) -> Tokeniz
     return loaded(make_folder(sentence_piece_spec, bos_token="<s>", eos_token="</s>", chat_template=LLAMA2))
 
 
+@pytest.fixture(params=["byte_level", "sentence_piece"])
+def twins(
+    request: pytest.FixtureRequest, make_folder: MakeFolder, byte_level_spec: str, sentence_piece_spec: str
+) -> tuple[Tokenizer, Any]:
+    """A tokenizer of ours, and transformers' of the same file, with the same chat template."""
+    from transformers import PreTrainedTokenizerFast
+
+    ours: Tokenizer = request.getfixturevalue(request.param)
+    spec = byte_level_spec if request.param == "byte_level" else sentence_piece_spec
+    folder = make_folder(spec, bos_token=ours.bos_token, eos_token=ours.eos_token)
+    theirs = PreTrainedTokenizerFast.from_pretrained(folder)
+    theirs.chat_template = ours.chat_template
+    return ours, theirs
+
+
 @pytest.fixture(scope="session")
 def default_tokenizer(default_model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return loaded(default_model_path, tmp_path_factory.mktemp("prepared"))

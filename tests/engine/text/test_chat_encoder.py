@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -141,18 +142,8 @@ def test_a_vocabulary_that_spells_control_tokens_itself_serves_chats_that_do_not
 # Ids
 
 
-@pytest.mark.parametrize("kind", ["byte_level", "sentence_piece"])
-def test_ids_are_those_of_transformers(
-    kind: str, request: pytest.FixtureRequest, make_folder, byte_level_spec: str, sentence_piece_spec: str
-) -> None:
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer: Tokenizer = request.getfixturevalue(kind)
-    spec = byte_level_spec if kind == "byte_level" else sentence_piece_spec
-    folder = make_folder(spec, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
-    theirs = PreTrainedTokenizerFast.from_pretrained(folder)
-    theirs.chat_template = tokenizer.chat_template
-    ours = encoder(tokenizer)
+def test_ids_are_those_of_transformers(twins: tuple[Tokenizer, Any]) -> None:
+    ours, theirs = encoder(twins[0]), twins[1]
     chat: list[ChatMessage] = []
     for message in (user("hello"), assistant("日本 the user"), user(" a\n<b> "), assistant(""), user("é [x] | y")):
         chat.append(message)

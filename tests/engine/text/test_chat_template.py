@@ -1,5 +1,7 @@
 """Chats as text."""
 
+from typing import Any
+
 import pytest
 
 from chat_messages import assistant, system, user
@@ -74,18 +76,8 @@ def test_roles_are_a_closed_set() -> None:
         ChatMessage("user<|im_end|>", "hello")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", ["byte_level", "sentence_piece"])
-def test_the_text_is_that_of_transformers(
-    kind: str, request: pytest.FixtureRequest, make_folder, byte_level_spec: str, sentence_piece_spec: str
-) -> None:
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer: Tokenizer = request.getfixturevalue(kind)
-    spec = byte_level_spec if kind == "byte_level" else sentence_piece_spec
-    folder = make_folder(spec, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
-    theirs = PreTrainedTokenizerFast.from_pretrained(folder)
-    theirs.chat_template = tokenizer.chat_template
-    ours = ChatTemplate(tokenizer)
+def test_the_text_is_that_of_transformers(twins: tuple[Tokenizer, Any]) -> None:
+    ours, theirs = ChatTemplate(twins[0]), twins[1]
     for chat in ([user("hello")], [user(" a\n<b> "), assistant("日本 the user"), user("é [x] | y")]):
         messages = [{"role": message.role, "content": message.content} for message in chat]
         for generate in (True, False):
