@@ -23,14 +23,17 @@ def refuse(promised: Future[Result], error: BaseException) -> None:
 
 
 def chained(given: Future[Given], begin: Callable[[Given], Future[Result]]) -> Future[Result]:
-    """Ends as the future does that `begin` makes of what is given, or as `given` does where that raises."""
+    """Ends as the future does that `begin` makes of what is given, or with what one of the three raises."""
     promised: Future[Result] = Future()
 
     def go_on(ended: Future[Given]) -> None:
+        if (error := ended.exception()) is not None:
+            refuse(promised, error)
+            return
         try:
             begun = begin(ended.result())
-        except BaseException as error:
-            refuse(promised, error)
+        except BaseException as fault:
+            refuse(promised, fault)
         else:
             begun.add_done_callback(pass_on)
 
