@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from html import escape, unescape
+from unicodedata import category
 from xml.etree.ElementTree import Element
 
 from latex2mathml.converter import convert_to_element
@@ -95,7 +96,10 @@ def _safe_html(element: Element) -> str:
         raise ValueError(f"no element of a formula: {element.tag}")
     attributes = "".join(f' {name}="{escape(value)}"' for name, value in element.attrib.items() if name in _ATTRIBUTES)
     children = "".join(_safe_html(child) + _safe_text(child.tail) for child in element)
-    return f"<{element.tag}{attributes}>{_safe_text(element.text)}{children}</{element.tag}>"
+    text = _safe_text(element.text)
+    # The converter takes some operators, ± above all, for names, and a name has no space around it.
+    tag = "mo" if element.tag == "mi" and len(text) == 1 and category(text) == "Sm" else element.tag
+    return f"<{tag}{attributes}>{text}{children}</{tag}>"
 
 
 def _safe_text(text: str | None) -> str:

@@ -83,6 +83,14 @@ def test_markdown_code_formulas_and_thinking_are_drawn(chat, engine):
     expect(thinking.get_by_text("Hm.")).to_be_visible()
 
 
+def test_a_root_has_its_sign(chat, engine):
+    """Chromium draws none where the first font of a formula has no sign for it, as Noto Sans."""
+    engine.enqueue("$\\sqrt{2}$")
+    chat.ask("Root")
+    root, inner = chat.reply().locator("msqrt").bounding_box(), chat.reply().locator("mn").bounding_box()
+    assert root["width"] > inner["width"] * 1.5
+
+
 def test_code_and_messages_can_be_copied(open_tab, engine):
     chat = open_tab(permissions=["clipboard-read", "clipboard-write"])
     engine.enqueue("Like so:\n\n```python\nx = 1\n```")

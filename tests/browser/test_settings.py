@@ -37,6 +37,14 @@ def test_sampling_settings_are_the_chats_own_and_are_used(chat, engine, served):
     assert (params.temperature, params.seed) == (0.3, 42)
 
 
+def test_settings_stand_beside_the_conversation_under_a_head_as_wide_as_they_are(chat):
+    drawer = chat.open_settings()
+    box, head = drawer.bounding_box(), drawer.locator(".pc-settings-head").bounding_box()
+    assert (head["x"], head["width"]) == (box["x"] + 1, drawer.evaluate("element => element.clientWidth"))
+    field = chat.page.locator(".composer").bounding_box()
+    assert field["x"] + field["width"] < box["x"]
+
+
 def type_into(field, text):
     """As a person does, over what stands there, and on to the next field."""
     field.press("Control+A")

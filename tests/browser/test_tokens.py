@@ -145,3 +145,14 @@ def test_on_a_phone_the_list_stands_at_the_bottom(kept_chat, open_tab):
     assert (box["x"], box["width"], round(box["y"] + box["height"])) == (0, PHONE["width"], PHONE["height"])
     assert all(button.bounding_box()["height"] >= 44 for button in alternatives.get_by_role("button").all())
     assert page.overflow() == 0
+
+
+def test_a_list_goes_with_its_chat(kept_chat, open_tab):
+    page = open_tab(kept_chat.id)
+    tokens_of(page).nth(4).click()
+    expect(page.page.locator(".alternatives")).to_be_visible()
+    page.page.keyboard.press("Control+Shift+O")
+    expect(page.page.locator(".welcome")).to_be_visible()
+    # What is left of it would look for its token.
+    page.page.evaluate("document.querySelector('.chat-list').dispatchEvent(new Event('scroll'))")
+    expect(page.page.locator(".alternatives")).to_have_count(0)

@@ -28,6 +28,8 @@ export class Conversation {
   }
 
   clear() {
+    this.list.replaceChildren();
+    for (const node of this.nodes.values()) node.tokens?.close(); // it listens to the whole page
     this.nodes.clear();
     this.path = [];
     this.columns = [];
@@ -40,7 +42,6 @@ export class Conversation {
     this.wantedId = null; // a message to bring into view
     this.pickedToReveal = null;
     this.leftOutIds = new Set();
-    this.list.replaceChildren();
     this.older.hidden = true;
     this.toBottom.hidden = true;
   }

@@ -253,6 +253,10 @@ export class TokenView {
       return;
     }
     const box = [...this.spans[this.place].getClientRects()].at(-1);
+    if (!box) {
+      this.hide(); // another reply, or another chat, has taken the place of this one
+      return;
+    }
     const { offsetWidth, offsetHeight } = this.list;
     const left = Math.min(Math.max(box.left, MARGIN_PX), innerWidth - offsetWidth - MARGIN_PX);
     const below = box.bottom + GAP_PX;

@@ -57,6 +57,14 @@ def test_formulas_on_their_own(formula):
     assert '<math display="block"><mrow><mi>x</mi></mrow></math>' in block
 
 
+@pytest.mark.parametrize("operator", ["±", "⟹"])
+def test_an_operator_is_no_name(operator):
+    """The converter says so of some, and then they stand without space."""
+    [block] = render_reply(rf"$a {operator} b$")
+    assert f"<mi>a</mi><mo>{operator}</mo><mi>b</mi>" in block
+    assert "<mi>α</mi>" in render_reply(r"$\alpha$")[0]
+
+
 def test_task_lists_have_boxes_that_nobody_can_tick():
     ticked = 'checked="checked" '
     box = 'class="task-list-item-checkbox" {}disabled="disabled" type="checkbox">'
