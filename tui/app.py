@@ -21,6 +21,7 @@ from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
 from paged_chat.app.errors import PagedChatError, words_of
+from paged_chat.app.porting.new_file import new_file
 
 from .engine_choice import CHOICES, EngineChoice
 from .key_names import key_of
@@ -153,6 +154,6 @@ class PagedChatTui(App[None]):
             if both := ", ".join(clashes(self.keymap)):
                 self.notify(f"{self.keymap_path}: {both}; only one of them happens", severity="warning")
             if not self.keymap_path.exists():
-                with contextlib.suppress(OSError):
-                    self.keymap_path.write_text(sample_keymap(), encoding="utf-8")
+                with contextlib.suppress(PagedChatError), new_file(self.keymap_path) as out:
+                    out.write(sample_keymap())
         self.set_keymap(self.keymap)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from paged_chat.app.errors import EngineUnavailable
+from paged_chat.app.errors import EngineUnavailable, ExportRefused
 from paged_chat.app.known_models import is_same_model
+from paged_chat.app.porting.new_file import new_file
 
 if TYPE_CHECKING:
     from paged_chat.app.api.running_server import RunningServer
@@ -81,8 +82,11 @@ class EngineChoice:
         """What the person chose of CHOICES; None is our own."""
         which = (answer or "own").removeprefix("always ")
         if answer is not None and answer != which:
-            with contextlib.suppress(OSError):  # then it is asked again
-                self._path.write_text(f"{which}\n", encoding="utf-8")
+            with (
+                contextlib.suppress(ExportRefused),
+                new_file(self._path, overwrite=True) as out,
+            ):  # else it is asked again
+                out.write(f"{which}\n")
         self.server = self._found if which == "shared" else None
 
     def forget(self) -> None:
