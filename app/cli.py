@@ -102,7 +102,7 @@ def main() -> None:
         _show_error(str(error))
         sys.exit(EXIT_ERROR)
     except OSError as error:
-        if error.filename is not None:  # no stream
+        if error.filename is not None or error.errno is None:  # no stream; a library that can't be loaded has no number
             raise
         _show_error(f"the output can't be written: {error.strerror}")
         sys.exit(EXIT_ERROR)

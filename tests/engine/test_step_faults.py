@@ -98,6 +98,32 @@ def test_those_who_come_meanwhile_wait_until_the_suspects_are_through(runner):
     assert tuple(listener.reply(second).token_ids) == reply_to([7] * 20, 4)
 
 
+def test_a_suspect_has_every_step_to_itself_however_many_its_prompt_takes(runner):
+    core = make_core(runner, max_num_batched_tokens=32)
+    listener = Listener(core)
+    first = core.submit([5] * 50, greedy(3))
+    runner.failures.append(RuntimeError("a bad step"))
+    listener.step()
+    second = core.submit([7] * 20, greedy(3))
+    listener.run()
+    assert runner.steps[:4] == [[32], [32], [18], [1, 20]]
+    assert tuple(listener.reply(first).token_ids) == reply_to([5] * 50, 3)
+    assert tuple(listener.reply(second).token_ids) == reply_to([7] * 20, 3)
+
+
+def test_what_a_failed_step_may_have_half_written_is_computed_again(runner):
+    core = make_core(runner)
+    listener = Listener(core)
+    request_id = core.submit([5] * 20, greedy(4))
+    listener.step()
+    listener.step()
+    runner.failures.append(RuntimeError("a bad step"))
+    listener.run()
+    # 22 tokens by then; the step wrote into the block behind the first 16.
+    assert runner.steps == [[20], [1], [1], [6], [1]]
+    assert tuple(listener.reply(request_id).token_ids) == reply_to([5] * 20, 4)
+
+
 @pytest.mark.parametrize(
     "error",
     [
