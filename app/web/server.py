@@ -42,6 +42,7 @@ class WebServer:
             server_name=host,
             server_port=port,
             auth=accounts.check if len(accounts) else None,
+            auth_message="paged-chat: everyone here has their own chats.",
             prevent_thread_lock=True,
             quiet=True,
             share=False,

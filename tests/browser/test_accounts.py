@@ -10,6 +10,7 @@ from chat_page import ChatPage, context_of
 
 def log_in(page, url, name, password):
     page.goto(url)
+    expect(page.get_by_text("paged-chat: everyone here has their own chats.")).to_be_visible()
     page.get_by_label("username").fill(name)
     page.get_by_label("password").fill(password)
     page.get_by_role("button", name="Login").click()
