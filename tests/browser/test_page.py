@@ -63,6 +63,16 @@ def test_on_a_phone_everything_is_reached_and_nothing_overflows(open_tab, engine
     for button in chat.page.locator(".topbar button:visible, .composer button:visible, .tools button:visible").all():
         box = button.bounding_box()
         assert min(box["width"], box["height"]) >= 43, button.get_attribute("aria-label")
+    # A reply with a sibling and a way on has more below it than one line holds.
+    engine.enqueue("Two words")
+    engine.hold()
+    chat.press(chat.replies.last, "Retry")
+    engine.let(5)
+    expect(chat.reply()).to_have_text("Two w")
+    chat.press(chat.replies.last, "Stop")
+    expect(chat.replies.last.get_by_role("button", name="Continue this reply")).to_be_visible()
+    assert chat.replies.last.locator(".sibling-count").bounding_box()["height"] < 30
+    assert chat.overflow() == 0
     expect(chat.page.locator(".sidebar")).to_be_hidden()
     chat.page.get_by_role("button", name="Chats", exact=True).click()
     expect(chat.rows.locator("a")).to_have_text(["Something wide"])
