@@ -37,6 +37,7 @@ PUBLIC_ENGINE_MODULES = {
     "paged_chat.engine.kernel_check",
     "paged_chat.engine.model.catalog",
     "paged_chat.engine.model.file_check",
+    "paged_chat.engine.model.recommended_sampling",
     "paged_chat.engine.number_range",
     "paged_chat.engine.progress",
     "paged_chat.engine.request",

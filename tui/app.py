@@ -10,12 +10,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from textual import work
 from textual.app import App, SystemCommand
+from textual.constants import DEFAULT_THEME
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
@@ -36,10 +38,22 @@ if TYPE_CHECKING:
     from paged_chat.app.service.chat_service import ChatService
 
 ERROR_FILE = "tui-error.log"
+THEME_FILE = "tui-theme.txt"
+MAX_NOTICES = 3
 
 # Opens the store and begins to load the model, or to use a server's; entering it may take its time, for that is done on
 # a thread of its own.
 OpenChats = Callable[["RunningServer | None"], "AbstractContextManager[ChatService]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something told in the corner of the screen; `until_s` is on the monotonic clock."""
+
+    message: str
+    title: str
+    severity: SeverityLevel
+    until_s: float
 
 
 class PagedChatTui(App[None]):
@@ -58,10 +72,12 @@ class PagedChatTui(App[None]):
         self._chats: AbstractContextManager[ChatService] | None = None
         self.keymap_path = keymap_path
         self.keymap: dict[str, str] = {}
-        self._told_until_s: dict[str, float] = {}  # when each notice goes, by what it says
+        self._theme_path = keymap_path.with_name(THEME_FILE)
+        self._told: list[Notice] = []  # oldest first; what has gone by itself stays until the next one comes
 
     def on_mount(self) -> None:
         self._read_keymap()
+        self._read_theme()
         if not self.is_headless:
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGHUP, self._hang_up)
@@ -120,14 +136,26 @@ class PagedChatTui(App[None]):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Always plain text, for there are titles and names of files in it; what is shown already isn't shown twice."""
+        """Always plain text, for there are titles and names of files in it.
+
+        What is shown already isn't shown twice, and no more than a few at a time: they lie over the conversation.
+        """
         timeout = self.NOTIFICATION_TIMEOUT if timeout is None else timeout
         now_s = time.monotonic()
-        if self._told_until_s.get(message, now_s) > now_s:
+        told = [notice for notice in self._told if notice.until_s > now_s]
+        if any(notice.message == message for notice in told):
             return
-        self._told_until_s = {words: until_s for words, until_s in self._told_until_s.items() if until_s > now_s}
-        self._told_until_s[message] = now_s + timeout
-        super().notify(plain(message), title=title, severity=severity, timeout=timeout, markup=False)
+        told.append(Notice(message, title, severity, now_s + timeout))
+        shown = told[-1:]
+        if len(told) > MAX_NOTICES:
+            self.clear_notifications()
+            shown = told = told[-MAX_NOTICES:]
+        self._told = told
+        for notice in shown:
+            left_s = notice.until_s - now_s
+            super().notify(
+                plain(notice.message), title=notice.title, severity=notice.severity, timeout=left_s, markup=False
+            )
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         yield SystemCommand("Theme", "Change the colours", self.search_themes)
@@ -144,6 +172,23 @@ class PagedChatTui(App[None]):
             path.write_text(traceback.format_exc(), encoding="utf-8")
         self.bell()
         self.panic(f"paged-chat has stopped after a fault of its own; your chats are kept. Details: {path}")
+
+    def watch_theme(self, theme: str) -> None:
+        """Colours that a person has chosen are there at the next start."""
+        if theme != (self._read_theme_name() or DEFAULT_THEME):
+            with contextlib.suppress(OSError):
+                self._theme_path.write_text(f"{theme}\n", encoding="utf-8")
+
+    def _read_theme(self) -> None:
+        name = self._read_theme_name()
+        if name in self.available_themes:
+            self.theme = name
+
+    def _read_theme_name(self) -> str:
+        try:
+            return self._theme_path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
 
     def _read_keymap(self) -> None:
         try:

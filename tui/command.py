@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from paged_chat.app.commands.choice_option import choice_option
 from paged_chat.app.commands.engine_options import (
     DEFAULT_MODEL,
     DeviceOption,
@@ -20,6 +22,7 @@ from paged_chat.app.commands.engine_options import (
 )
 from paged_chat.app.commands.help_option import HELP_OPTIONS
 from paged_chat.app.commands.interrupt import ignore_signals
+from paged_chat.app.errors import PagedChatError
 
 if TYPE_CHECKING:
     from paged_chat.app.api.running_server import RunningServer
@@ -32,6 +35,10 @@ CHOICE_FILE = "tui-engine.txt"
 MODES = ("auto", "own", "shared")
 
 
+class NoTerminal(PagedChatError):
+    """There is nothing to draw on, or nobody who could type."""
+
+
 @app.command(context_settings=HELP_OPTIONS)
 def tui(
     model: ModelOption = DEFAULT_MODEL,
@@ -42,7 +49,8 @@ def tui(
     num_blocks: NumBlocksOption = None,
     engine: Annotated[
         str,
-        typer.Option(
+        choice_option(
+            MODES,
             metavar="WHICH",
             help="own loads a model here, shared uses that of a running paged-chat web or serve, auto asks.",
         ),
@@ -50,9 +58,6 @@ def tui(
 ) -> None:
     """Chat in the terminal: chats, streaming replies, and the cache beside them."""
     config = config_from(model, device, dtype, weights, kernels, num_blocks)
-
-    if engine not in MODES:
-        raise typer.BadParameter(f"--engine must be one of {', '.join(MODES)}, not {engine!r}")
 
     @contextmanager
     def open_chats(server: RunningServer | None) -> Iterator[ChatService]:
@@ -70,6 +75,11 @@ def tui(
     choice = EngineChoice(cast(EngineMode, engine), model, default_path().with_name(CHOICE_FILE))
     if engine == "shared":
         choice.look()  # where there is none, that is said before the screen takes the terminal
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):  # it is on the latter that Textual draws
+        raise NoTerminal(
+            "paged-chat tui needs a terminal, and its input or its error output is a file or a pipe: run it in a "
+            "terminal, or use `paged-chat ask` in scripts"
+        )
     screen = PagedChatTui(open_chats, default_path().with_name(KEYMAP_FILE), choice)
     try:
         screen.run()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paged_chat.app.errors import PagedChatError
+from paged_chat.app.written_setting import allowed_words
 
 SettingName = Literal[
     "temperature",
@@ -13,6 +14,8 @@ SettingName = Literal[
     "top_k",
     "min_p",
     "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
     "max_tokens",
     "n",
     "seed",
@@ -42,6 +45,13 @@ class SlashCommand:
     action: str | None = None
     setting: SettingName | None = None
 
+    @property
+    def help(self) -> str:
+        """A line: what may stand behind it, what it does, what a number may be."""
+        words = f"/{self.name} {self.argument}".rstrip() + f": {self.title}"
+        allowed = "" if self.setting is None else allowed_words(self.setting)
+        return f"{words} ({allowed})" if allowed else words
+
 
 COMMANDS = (
     SlashCommand("help", "All keys and commands", action="show_help"),
@@ -60,6 +70,8 @@ COMMANDS = (
     SlashCommand("top-k", "Draw from so many tokens; 0 is all", "count", setting="top_k"),
     SlashCommand("min-p", "Drop tokens less likely than this part of the first", "number", setting="min_p"),
     SlashCommand("penalty", "Repetition penalty; 1 is none", "number", setting="repetition_penalty"),
+    SlashCommand("presence", "Taken off tokens that the reply has already", "number", setting="presence_penalty"),
+    SlashCommand("frequency", "Taken off for each time the reply has a token", "number", setting="frequency_penalty"),
     SlashCommand("max", "Longest reply in tokens; - is what the window holds", "count", setting="max_tokens"),
     SlashCommand("seed", "Makes replies repeatable; - draws one", "number", setting="seed"),
     SlashCommand("alternatives", "Kept for each token, to branch from; - keeps none", "count", setting="logprobs"),
@@ -120,13 +132,24 @@ def parse(text: str) -> Call | None:
     return Call(command, argument)
 
 
+def help_line(text: str) -> str | None:
+    """What stands under the prompt in the place of a message's cost; None for a message."""
+    try:
+        call = parse(text)
+    except UnknownCommand as error:
+        return str(error)
+    return None if call is None else call.command.help
+
+
 def message_text(text: str) -> str:
     """What is sent: without the second slash of one that was doubled."""
     return text[1:] if text.startswith("//") else text
 
 
 def completions(text: str) -> list[SlashCommand]:
-    """The commands that begin with what is written so far."""
+    """The commands that begin with what is written so far; the one that it is comes first, for Enter takes that."""
     if not text.startswith("/") or any(character.isspace() for character in text):
         return []
-    return [command for command in COMMANDS if command.name.startswith(text[1:].lower())]
+    written = text[1:].lower()
+    begun = [command for command in COMMANDS if command.name.startswith(written)]
+    return sorted(begun, key=lambda command: command.name != written)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +27,7 @@ from .engine_options import (
 )
 from .help_option import HELP_OPTIONS
 from .number_option import number_option
+from .path_option import named_path
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,10 +42,12 @@ ROUNDS = NumberRange(1, 1000)
 @app.command(context_settings=HELP_OPTIONS)
 def bench(
     workload_file: Annotated[
-        Path | None, typer.Argument(metavar="WORKLOAD.json", help="The steps to replay.", show_default=False)
+        Path | None,
+        typer.Argument(metavar="WORKLOAD.json", parser=named_path, help="The steps to replay.", show_default=False),
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write every step's figures and tokens there.")
+        Path | None,
+        typer.Option("--json", metavar="FILE", parser=named_path, help="Write every step's figures and tokens there."),
     ] = None,
     compare: Annotated[
         tuple[Path, Path] | None,
@@ -76,8 +80,8 @@ def bench(
     if workload_file is None:
         raise typer.BadParameter("name a WORKLOAD.json to replay, or two results with --compare")
     workload = load_workload(workload_file)
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise typer.BadParameter(f"--json names a file in {json_file.parent}, and there is no such folder")
+    if json_file is not None:
+        _check_writable(json_file)
     config = config_from(
         model,
         device,
@@ -99,6 +103,14 @@ def bench(
     show(result)  # first: a full disk takes the file, not what was measured
     if json_file is not None:
         result.write(json_file)
+
+
+def _check_writable(file: Path) -> None:
+    """Before anything is measured, for it may take long."""
+    if os.path.isdir(file):
+        raise typer.BadParameter(f"--json must name a file, and {file} is a folder")
+    if not os.path.isdir(file.absolute().parent):
+        raise typer.BadParameter(f"--json names a file in {file.parent}, and there is no such folder")
 
 
 def compare_files(before: Path, after: Path) -> None:

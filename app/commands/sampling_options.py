@@ -9,6 +9,7 @@ import typer
 
 from paged_chat.engine.request import RANGES, EarlyStopping
 
+from .choice_option import choice_option
 from .number_option import number_option
 
 
@@ -64,7 +65,11 @@ LengthPenaltyOption = Annotated[
 ]
 EarlyStoppingOption = Annotated[
     EarlyStoppingChoice,
-    typer.Option(help="Of beam search: end with COUNT replies, when it looks settled, or when it surely is."),
+    choice_option(
+        EarlyStoppingChoice,
+        metavar="WHEN",
+        help="Of beam search: end with COUNT replies, when it looks settled, or when it surely is.",
+    ),
 ]
 MaxTokensOption = Annotated[int, number_option(RANGES["max_tokens"], metavar="COUNT", help="Longest reply, in tokens")]
 StopOption = Annotated[

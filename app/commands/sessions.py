@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Literal, TextIO
+from typing import Annotated, TextIO
 
 import typer
 
@@ -26,15 +26,15 @@ from ..store.chat_table import MAX_LIMIT
 from ..store.store import Store, default_path
 from ..terminal_text import json_line
 from . import chat_text
+from .choice_option import choice_option
 from .help_option import HELP_OPTIONS
 from .number_option import number_option
+from .path_option import named_path
 
 STANDARD_STREAM = Path("-")
 LIMITS = NumberRange(1, MAX_LIMIT)
 SUFFIXES = {"json": ".json", "markdown": ".md"}
 WRITERS = {"json": porting.write_json, "markdown": porting.write_markdown}
-
-Format = Literal["json", "markdown"]
 
 app = typer.Typer(
     add_completion=False,
@@ -116,10 +116,14 @@ def export(
     ] = None,
     all_chats: Annotated[bool, typer.Option("--all", help="Every chat, the archived ones too.")] = False,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="A file, a folder for one file a chat, or -.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", parser=named_path, help="A file, a folder for one file a chat, or -."
+        ),
     ] = STANDARD_STREAM,
     format: Annotated[
-        Format | None, typer.Option(help="Markdown for FILE.md, otherwise JSON.", show_default=False)
+        str | None,
+        choice_option(WRITERS, metavar="FORMAT", help="Otherwise Markdown for FILE.md, and JSON."),
     ] = None,
     shown: Annotated[bool, typer.Option("--shown", help="Leave out what isn't on the path that is shown.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
@@ -152,7 +156,10 @@ def export(
 @app.command("import", context_settings=HELP_OPTIONS)
 def import_chats(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Files to read; - is standard input.", show_default=False)
+        list[Path],
+        typer.Argument(
+            metavar="FILE", parser=named_path, help="Files to read; - is standard input.", show_default=False
+        ),
     ],
     user: UserOption = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

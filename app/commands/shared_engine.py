@@ -13,6 +13,7 @@ from paged_chat.engine.config import EngineConfig
 
 from ..errors import EngineUnavailable
 from ..known_models import is_same_model
+from .choice_option import choice_option
 from .progress import load_progress
 
 if TYPE_CHECKING:
@@ -32,8 +33,10 @@ class EngineChoice(StrEnum):
 
 EngineOption = Annotated[
     EngineChoice,
-    typer.Option(
-        help="own loads a model, shared uses that of a running paged-chat web or serve, auto does so if it is the same."
+    choice_option(
+        EngineChoice,
+        metavar="WHICH",
+        help="own loads a model, shared uses that of a running paged-chat web or serve, auto does so if it's the same.",
     ),
 ]
 

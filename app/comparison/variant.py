@@ -10,7 +10,7 @@ from paged_chat.engine.errors import InvalidParameter
 from paged_chat.engine.request import SamplingParams
 
 from ..errors import ComparisonRefused
-from ..written_setting import NOTHING, SETTING_NAMES, read_setting, spoken
+from ..written_setting import NOTHING, SETTING_NAMES, Setting, as_written, in_spoken_names, read_setting, spoken
 
 MIN_VARIANTS = 2
 MAX_VARIANTS = 6
@@ -131,7 +131,8 @@ def _read(written: WrittenVariant, sampling: SamplingParams, system_prompt: str 
         system_prompt = kept.system_prompts[written.system]
     elif written.system_prompt is not None:
         system_prompt = written.system_prompt or None
-    return Variant(name=str(written), sampling=replace(sampling, n=1, **changes), system_prompt=system_prompt)
+    with in_spoken_names():
+        return Variant(name=str(written), sampling=replace(sampling, n=1, **changes), system_prompt=system_prompt)
 
 
 def _known_settings() -> str:
@@ -152,9 +153,7 @@ def settings_of(sampling: SamplingParams, system_prompt: str | None) -> dict[str
     return words | {"system prompt": "none" if system_prompt is None else system_prompt}
 
 
-def _words(value: object) -> str:
-    if value is None:
-        return "none"
+def _words(value: Setting) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(repr, value)) or "none"
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+    return "none" if value is None else as_written(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Unpack
 
 from paged_chat.engine.request import SamplingParams
@@ -18,13 +18,12 @@ from ..store.chat_search import SearchHit
 from ..store.chat_table import ChatChanges
 from ..store.store_stats import StoreStats
 from .comparing import comparison_in
+from .default_sampling import DefaultSampling
 from .live_chats import LiveChats
 from .new_turn import find_whole
 from .reply_desk import ReplyDesk
 from .stores import Stores
 from .watchers import Watchers
-
-DEFAULT_SAMPLING = SamplingParams(temperature=0.7, top_p=0.95, max_tokens=1024)
 
 
 class ChatLibrary:
@@ -33,7 +32,9 @@ class ChatLibrary:
     Raises ChatNotFound and MessageNotFound, and what a Store raises.
     """
 
-    def __init__(self, stores: Stores, watchers: Watchers, desk: ReplyDesk, default_sampling: SamplingParams) -> None:
+    def __init__(
+        self, stores: Stores, watchers: Watchers, desk: ReplyDesk, default_sampling: Callable[[], DefaultSampling]
+    ) -> None:
         self._stores = stores
         self._watchers = watchers
         self._desk = desk
@@ -43,8 +44,12 @@ class ChatLibrary:
 
     @property
     def default_sampling(self) -> SamplingParams:
-        """How replies of a new chat are drawn."""
-        return self._default_sampling
+        """How replies of a new chat are drawn: as is recommended for the model that answers now, or generally."""
+        return self._default_sampling().sampling
+
+    def sampling_origin(self, sampling: SamplingParams) -> str:
+        """Where a chat's settings come from, in words."""
+        return self._default_sampling().origin_words(sampling, self.sampling_presets())
 
     # Chats
 
@@ -66,7 +71,7 @@ class ChatLibrary:
             title=title or UNTITLED,
             system_prompt=system_prompt,
             model=model,
-            sampling=sampling or self._default_sampling,
+            sampling=sampling or self.default_sampling,
             tags=tags,
         )
         if is_temporary:

@@ -23,8 +23,9 @@ from ..transcript.miss_reason import MissReason
 from .background import Background
 from .branching import new_branch, params_of, reply_in
 from .chat_events import AppEvent, ChatEvent, EngineStatus
-from .chat_library import DEFAULT_SAMPLING, ChatLibrary
+from .chat_library import ChatLibrary
 from .comparing import check_all_fit, compared_replies, under_variant
+from .default_sampling import DefaultSampling, default_sampling_of
 from .engine_host import EngineHost
 from .model_notice import ModelNotice, model_notice
 from .new_turn import find_whole, new_replies, parent_of_edit, parent_of_message, question_of, request_params
@@ -62,14 +63,14 @@ class ChatService(ChatLibrary):
         open_engine: OpenEngine | None = None,
         *,
         config: EngineConfig | None = None,
-        default_sampling: SamplingParams = DEFAULT_SAMPLING,
+        default_sampling: SamplingParams | None = None,
         server: EngineServer | None = None,
     ) -> None:
         """Begins to load the model, and marks drafts that a killed process left as stopped.
 
         store: stays the caller's, who closes it after the service.
         open_engine: makes an engine of a configuration, an AsyncEngine by default; a FakeEngine's `open` in tests.
-        default_sampling: what a new chat gets unless it is told otherwise.
+        default_sampling: what a new chat gets unless it is told otherwise; None is what suits the model.
         server: another process whose engine is used, until a model is chosen here.
         """
         try:
@@ -82,7 +83,16 @@ class ChatService(ChatLibrary):
             open_engine or open_own_engine, config or EngineConfig(), watchers.engine_changed, server
         )
         desk = ReplyDesk(self._host, stores.of, watchers.reply_changed, self._tell)
-        super().__init__(stores, watchers, desk, default_sampling)
+        super().__init__(
+            stores,
+            watchers,
+            desk,
+            lambda: (
+                default_sampling_of(self._host.config.model)
+                if default_sampling is None
+                else DefaultSampling(default_sampling)
+            ),
+        )
         self._planning = Background(num_threads=1)
         self._plans = TurnPlans(self._chats, self._host, self._planning)
         self._tokens = TokenLookup(self._chats, stores, self._host, self._planning)

@@ -10,13 +10,13 @@ from typing import Any
 import gradio as gr
 
 from paged_chat.engine.errors import InvalidParameter, PagedChatError
-from paged_chat.engine.model.catalog import list_models
+from paged_chat.engine.model.catalog import check_name, list_models
 from paged_chat.engine.request import SamplingParams
 
 from ..chats import Chat
 from ..errors import ModelInUse
-from ..service.chat_library import DEFAULT_SAMPLING
 from ..service.chat_service import ChatService
+from ..service.default_sampling import GENERAL_SAMPLING
 
 Update = dict[str, Any]  # what gr.update gives
 
@@ -113,6 +113,7 @@ class SettingsHandlers:
                 chat.system_prompt or "",
                 gr.update(choices=list(self._service.system_prompts()), value=None),
                 gr.update(choices=list(self._service.sampling_presets()), value=None),
+                self._service.sampling_origin(chat.sampling),
                 *SamplingForm.of(chat.sampling).values,
             ]
 
@@ -122,24 +123,28 @@ class SettingsHandlers:
             if (chat.system_prompt or "") != text:
                 self._service.update_chat(chat.id, system_prompt=text if text.strip() else None)
 
-    def save_sampling(self, request: gr.Request, chat_id: str, *values: Any) -> Update:
-        """Gives what is wrong with settings that can't be used together: it stands there until they can."""
+    def save_sampling(self, request: gr.Request, chat_id: str, *values: Any) -> list[Update]:
+        """Gives what is wrong with settings that can't be used together, which stands there until they can.
+
+        And where the settings come from that the chat has now.
+        """
         if not chat_id:  # Gradio tells of the values that the page begins with as of changes
-            return gr.update(visible=False)
+            return [gr.update(visible=False), gr.update()]
         with _shown_to_people():
             chat = self._chat(chat_id, request)
             try:
                 sampling = SamplingForm(*values).over(chat.sampling)
             except InvalidParameter as error:
-                return gr.update(value=f"Not kept yet: {error}.", visible=True)
+                return [gr.update(value=f"Not kept yet: {error}.", visible=True), gr.update()]
             if sampling != chat.sampling:
                 self._service.update_chat(chat.id, sampling=sampling)
-            return gr.update(visible=False)
+            return [gr.update(visible=False), gr.update(value=self._service.sampling_origin(sampling))]
 
     def reset_sampling(self, chat_id: str, request: gr.Request) -> list[Any]:
         with _shown_to_people():
             chat = self._chat(chat_id, request)
-            return SamplingForm.of(self._service.update_chat(chat.id, sampling=DEFAULT_SAMPLING).sampling).values
+            changed = self._service.update_chat(chat.id, sampling=self._service.default_sampling)
+            return SamplingForm.of(changed.sampling).values
 
     # Presets
 
@@ -170,7 +175,7 @@ class SettingsHandlers:
 
     def keep_sampling(self, name: str | None, *values: Any) -> Update:
         with _shown_to_people():
-            sampling = SamplingForm(*values).over(DEFAULT_SAMPLING)
+            sampling = SamplingForm(*values).over(GENERAL_SAMPLING)
             self._service.save_sampling_preset(_named(name), sampling)
             return gr.update(choices=list(self._service.sampling_presets()), value=name)
 
@@ -184,8 +189,11 @@ class SettingsHandlers:
     def switch_model(self, model: str | None) -> list[Update]:
         """Where that would end what others do, says so, and shows the button that does it all the same."""
         with _shown_to_people():
+            name = (model or "").strip()
+            if name:
+                check_name(name)  # a mistyped one takes no model away
             try:
-                self._service.switch_model((model or "").strip())
+                self._service.switch_model(name)
             except ModelInUse as error:
                 return [gr.update(value=f"{error}.", visible=True), gr.update(visible=True)]
         return [gr.update(visible=False), gr.update(visible=False)]

@@ -6,8 +6,8 @@ from typing import Any
 
 import gradio as gr
 
-from ..service.chat_library import DEFAULT_SAMPLING
 from ..service.chat_service import ChatService
+from ..service.default_sampling import GENERAL_SAMPLING
 from .handlers import SamplingForm, SettingsHandlers
 
 MAX_REPLIES = 8
@@ -16,7 +16,7 @@ MAX_ALTERNATIVES = 20
 MAX_SYSTEM_PROMPT_LENGTH = 100_000
 MOST_TOKENS = 2**31 - 1
 MAX_EXACT = 2**53 - 1  # up to there a browser's numbers are exact
-_DEFAULTS = SamplingForm.of(DEFAULT_SAMPLING)
+_DEFAULTS = SamplingForm.of(GENERAL_SAMPLING)
 # The page's script says which chat the settings are of, when they are opened and when another chat is; it is told that
 # somebody hears it.
 _HEAR_OF_CHAT = """
@@ -70,6 +70,7 @@ def build_settings(service: ChatService) -> None:
         prompt_preset, keep_prompt, drop_prompt = _preset_row("system prompts", "pc-prompt-preset")
 
         gr.Markdown("### How replies of this chat are drawn")
+        origin = gr.Markdown(elem_id="pc-sampling-origin")
         fields = _sampling_fields()
         reset = gr.Button("Reset all of these", size="sm", elem_id="pc-reset-sampling")
         sampling_preset, keep_sampling, drop_sampling = _preset_row("settings", "pc-sampling-preset")
@@ -77,12 +78,12 @@ def build_settings(service: ChatService) -> None:
     asked_for.input(
         handlers.load,
         asked_for,
-        [chat_id, model, model, refusal, force, system_prompt, prompt_preset, sampling_preset, *fields],
+        [chat_id, model, model, refusal, force, system_prompt, prompt_preset, sampling_preset, origin, *fields],
         **_QUIET,
     ).then(None, js=_LOADED)
     system_prompt.blur(handlers.save_system_prompt, [chat_id, system_prompt], **_QUIET)
     for field in fields:
-        field.change(handlers.save_sampling, [chat_id, *fields], fault, trigger_mode="always_last", **_QUIET)
+        field.change(handlers.save_sampling, [chat_id, *fields], [fault, origin], trigger_mode="always_last", **_QUIET)
     reset.click(handlers.reset_sampling, chat_id, fields, **_QUIET)
 
     prompt_preset.input(handlers.use_system_prompt, [chat_id, prompt_preset], system_prompt, **_QUIET)

@@ -5,7 +5,8 @@ Free of torch, so that the `models` command answers at once.
 
 import os
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -19,13 +20,17 @@ from .hub import HUB_ID, cached_snapshot, fetch_snapshot, hub_cache, repository_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogEntry:
-    """A model known by a short name."""
+    """A model known by a short name.
+
+    sampling: fields of SamplingParams with the values that suit it, for who has no wish of their own.
+    """
 
     name: str
     aliases: tuple[str, ...]
     description: str
     license: str
     file: WheelFile
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -52,6 +57,9 @@ CATALOG = (
             num_bytes=98_362_432,
             wheel_bytes=92_871_040,
         ),
+        # Temperature and top p are its makers'. With these alone half of its longer replies go in circles, so the
+        # penalty is ours: docs/chats.md has what was tried.
+        sampling={"temperature": 0.2, "top_p": 0.9, "repetition_penalty": 1.1},
     ),
 )
 

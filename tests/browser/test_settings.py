@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from chat_desk import until
 from paged_chat.app.api.remote_engine import RemoteEngine
 from paged_chat.app.api.server_record import ServerRecord
-from paged_chat.app.service.chat_library import DEFAULT_SAMPLING
+from paged_chat.app.service.default_sampling import GENERAL_SAMPLING
 from paged_chat.app.service.served_engine import model_figures
 from patience import PATIENCE_S
 
@@ -76,7 +76,7 @@ def test_what_is_no_number_for_a_setting_is_told_and_the_setting_stays(chat, ser
         expect(number(name)).to_have_value(before)
     type_into(number("max_tokens"), "")  # which has a meaning of its own
     type_into(number("min_p"), "0.25")
-    kept = DEFAULT_SAMPLING
+    kept = GENERAL_SAMPLING
     until(lambda: served.service.chat(chat.chat_id).sampling == replace(kept, max_tokens=None, min_p=0.25))
 
 
@@ -94,7 +94,7 @@ def test_beams_are_searched_with_the_settings_that_go_with_them(chat, served, en
     drawer.locator("#pc-early_stopping input").click()
     chat.page.get_by_role("option", name="once it surely is").click()
     wanted = replace(
-        DEFAULT_SAMPLING, beam_width=3, temperature=0.0, n=2, max_tokens=12, length_penalty=0.5, early_stopping="never"
+        GENERAL_SAMPLING, beam_width=3, temperature=0.0, n=2, max_tokens=12, length_penalty=0.5, early_stopping="never"
     )
     until(lambda: served.service.chat(chat.chat_id).sampling == wanted)
     chat.page.locator("#pc-settings-close").click()

@@ -131,6 +131,34 @@ async def test_a_wrong_command_is_a_notice_and_stays_to_be_mended(desk):
         terminal.prompt.load_text("/temp 1000")
         await terminal.keys("enter")
         assert terminal.notices[-1] == "temperature must be at least 0 and at most 100, not 1000.0"
+        assert terminal.prompt.text == "/temp 1000"
+
+
+async def test_a_command_says_what_it_takes_and_costs_nothing(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.send("question", "an answer that is long enough for a block")
+        await terminal.write("/temp 0.5")
+        await terminal.until(lambda: meter_of(terminal).startswith("/temp number: Temperature"))
+        assert "computes" not in meter_of(terminal)
+        await terminal.keys("enter")
+        await terminal.until(lambda: terminal.notices[-1] == "This chat: temperature 0.5")
+        await terminal.write("/temp")
+        await terminal.keys("enter")
+        await terminal.until(lambda: terminal.notices[-1].startswith("temperature 0.5. /temp number: "))
+        assert terminal.prompt.text == ""
+
+
+async def test_what_comes_at_once_happens_in_its_order(desk):
+    """As over a slow line: Textual alone would run the backspace after all letters."""
+    async with open_terminal(desk) as terminal:
+        for key in ["h", "e", "l", "l", "p", "backspace", "o", "home", "X"]:
+            terminal.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await terminal.until(lambda: terminal.prompt.text.endswith("o") and "X" in terminal.prompt.text)
+        assert terminal.prompt.text == "Xhello"
+        for key in ["ctrl+u", "delete", "n", "e", "w"]:
+            terminal.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await terminal.until(lambda: "w" in terminal.prompt.text)
+        assert terminal.prompt.text == "newello"
 
 
 async def test_the_cost_of_sending_is_known_before(desk):

@@ -163,7 +163,7 @@ async def test_a_server_that_goes_in_mid_reply_keeps_the_draft_and_a_model_of_ou
         [_, reply] = terminal.path
         assert (reply.status, reply.text[:7]) == ("failed", "one two")
         assert f"the engine at {place.server.address} doesn't answer any more" in reply.error
-        assert any("The model has stopped." in notice and "load a model here" in notice for notice in terminal.notices)
+        assert any("The model has stopped: " in notice and "load a model here" in notice for notice in terminal.notices)
         assert "fake-1b has gone" in title(terminal)
         await terminal.write("/engine own")
         await terminal.keys("enter")

@@ -7,6 +7,7 @@ from paged_chat.tui.slash_commands import (
     COMMANDS,
     UnknownCommand,
     completions,
+    help_line,
     message_text,
     parse,
 )
@@ -50,6 +51,29 @@ def test_completion_offers_what_begins_so():
     assert len(completions("/")) == len(COMMANDS)
     assert completions("/temp 0") == []
     assert completions("te") == []
+
+
+def test_the_command_that_it_is_comes_first():
+    """Enter takes the first one, and /temp is not /temporary."""
+    assert [command.name for command in completions("/temp")] == ["temp", "temporary"]
+    assert [command.name for command in completions("/n")] == ["n", "new"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("/temp 0.5", "/temp number: Temperature: 0 takes the most likely token (0 to 100)"),
+        ("/export", "/export path: Export the chat: .md or .json"),
+        ("/quit", "/quit: Quit"),
+        ("/halp", "there is no command /halp: /help lists them; // sends a message that begins with /"),
+        ("hello", None),
+        ("//help", None),
+        ("/etc/hosts", None),
+        ("", None),
+    ],
+)
+def test_a_command_has_a_line_of_help_while_it_is_written(text, line):
+    assert help_line(text) == line
 
 
 def test_every_action_of_a_command_exists():

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, cast
 from textual import on
 
 from paged_chat.app.chats import Chat
-from paged_chat.app.written_setting import read_setting, spoken
+from paged_chat.app.known_models import check_model_name
+from paged_chat.app.written_setting import read_setting, setting_words
 
 from .. import slash_commands
 from ..engine_choice import NO_SERVER
@@ -144,7 +145,7 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
         writers = {".json": write_json, ".md": write_markdown}
         writer = writers.get(PurePath(path).suffix)
         if writer is None:
-            raise NotPossible(f"{PurePath(path).name}: end the name with .md or .json")
+            raise NotPossible(f"{path} names no kind of file: end it with .md or .json")
         await self.write_file(path, lambda out: writer([(chat, service.tree(chat.id))], out), "Exported to")
 
     # The model
@@ -196,7 +197,6 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
 
     # Commands
 
-    @with_notices
     async def run_command(self, call: slash_commands.Call) -> None:
         command, argument = call.command, call.argument
         if command.action is not None:
@@ -206,7 +206,7 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
                 await self.set_sampling(**{command.setting: read_setting(command.setting, argument)})
             else:
                 sampling = (await self.ensure_chat()).sampling
-                self.notify(f"{spoken(command.setting)} is {getattr(sampling, command.setting)}")
+                self.notify(f"{setting_words(command.setting, getattr(sampling, command.setting))}. {command.help}")
         else:
             await self._run_with_argument(command.name, argument)
 
@@ -265,6 +265,7 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
 
     @in_background
     async def load_model_named(self, name: str) -> None:
+        check_model_name(name)  # a mistyped one takes no model away
         await self._load_model(name)
 
     def _needed_chat(self) -> Chat:

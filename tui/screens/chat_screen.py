@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.command import CommandPalette
 from textual.containers import Horizontal, Vertical
 from textual.events import Resize
 from textual.worker import Worker, WorkerState
@@ -135,6 +136,7 @@ class ChatScreen(ChatActions):
         await self.conversation.clear()
         self.chat, self.messages = None, MessageTree(())
         if chat_id is None:
+            await self.show_rows()
             self.prompt.set_history([])
             self.show_plan()
         else:
@@ -177,6 +179,7 @@ class ChatScreen(ChatActions):
         self.query_one(WhyNotMore).show(reason)
 
     async def show_rows(self) -> None:
+        self.query_one(KeyLine).is_writing = any(message.status == "draft" for message in self.path)
         if self.chat is None:
             return
         rows = rows_of(self.messages, self.chat.active_leaf_id, self.compared_id)
@@ -220,10 +223,9 @@ class ChatScreen(ChatActions):
             gc.collect()
             gc.freeze()
         if status.phase == "failed" and (before is None or before.phase != "failed"):
-            words = (
-                "The model has stopped." if before is not None and before.phase == "ready" else "The model didn't load."
-            )
-            self.notify(f"{words} {status.error}", severity="error", timeout=15, markup=False)
+            was_ready = before is not None and before.phase == "ready"
+            words = "has stopped" if was_ready else "didn't load"
+            self.notify(f"The model {words}: {status.error}", severity="error", timeout=15, markup=False)
         self.show_title()
 
     # Layout
@@ -291,7 +293,8 @@ class ChatScreen(ChatActions):
         app.push_screen(HelpScreen(app.keymap, app.keymap_path))
 
     def action_show_palette(self) -> None:
-        self.app.action_command_palette()
+        if not CommandPalette.is_open(self.app):
+            self.app.push_screen(CommandPalette(placeholder="Search actions and chats…", id="--command-palette"))
 
     async def action_quit(self) -> None:
         await self.app.action_quit()

@@ -84,7 +84,7 @@ class ComparisonActions(ServiceScreen):
         comparison = self._comparison(self._group())
         form = next((form for form in get_args(TableForm) if PurePath(path).suffix == f".{form}"), None)
         if form is None:
-            raise ComparisonRefused(f"{PurePath(path).name}: end the name with .md, .json or .csv")
+            raise ComparisonRefused(f"{path} names no kind of file: end it with .md, .json or .csv")
         await self.write_file(path, lambda out: out.write(write_table(comparison, form)), "Exported to")
 
     def _group(self) -> ReplyGroup:

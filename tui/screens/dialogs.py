@@ -12,6 +12,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
+from ..widgets.keys_in_order import LineField
+
 
 class TextDialog(ModalScreen[str | None]):
     """Asks for a line of text."""
@@ -25,7 +27,7 @@ class TextDialog(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="box"):
             yield Label(self._question, markup=False)
-            yield Input(self._text)
+            yield LineField(self._text)
             yield Label("Enter takes it, Esc leaves it as it was", classes="hint")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

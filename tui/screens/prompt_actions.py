@@ -49,12 +49,12 @@ class PromptActions(ServiceScreen):
                     raise NotOpenYet(self.why_closed or "the chats are being opened: try again in a moment")
                 if call is None:
                     await self._send_message(event)
+                else:
+                    await self.run_command(call)
             except PagedChatError:
                 self.prompt.give_back(event)
                 raise
             self.prompt.remember(event.text)
-            if call is not None:
-                await self.run_command(call)
 
     async def _send_message(self, event: PromptSent) -> None:
         attachments = await self._attached(slash_commands.message_text(event.text))
@@ -182,6 +182,9 @@ class PromptActions(ServiceScreen):
     @work(group="plan", exclusive=True, exit_on_error=False)
     async def _show_plan(self, text: str) -> None:
         meter = self.query_one(Meter)
+        if (command := slash_commands.help_line(text)) is not None:
+            meter.show(command)
+            return
         is_written = bool(text.strip()) and not slash_commands.completions(text)
         if not is_written:
             meter.show()

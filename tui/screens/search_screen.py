@@ -17,6 +17,7 @@ from paged_chat.app.errors import PagedChatError
 
 from ..notices import show_error
 from ..plain_text import PICTURES, plain
+from ..widgets.keys_in_order import LineField
 
 if TYPE_CHECKING:
     from paged_chat.app.service.chat_service import ChatService
@@ -41,7 +42,7 @@ class SearchScreen(ModalScreen["SearchHit | None"]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="box"):
-            yield Input(self._first_query, placeholder="Search all chats")
+            yield LineField(self._first_query, placeholder="Search all chats")
             yield OptionList(markup=False)
             yield Label("", classes="hint", markup=False)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from paged_chat.app.errors import PagedChatError
-from paged_chat.app.written_setting import spoken
+from paged_chat.app.written_setting import in_spoken_names, setting_words
 
 from ..notices import in_background
 from .service_screen import ServiceScreen
@@ -35,8 +35,10 @@ class SettingActions(ServiceScreen):
     async def set_sampling(self, **changes: Any) -> None:
         """Changes the chat's sampling parameters, each within the range that the engine allows."""
         chat = await self.ensure_chat()
-        await self.write(self.open_service.update_chat, chat.id, sampling=replace(chat.sampling, **changes))
-        words = ", ".join(f"{spoken(name)} {value}" for name, value in changes.items())
+        with in_spoken_names():
+            sampling = replace(chat.sampling, **changes)
+        await self.write(self.open_service.update_chat, chat.id, sampling=sampling)
+        words = ", ".join(setting_words(name, value) for name, value in changes.items())
         self.notify(f"This chat: {words}", markup=False)
 
     async def set_system_prompt(self, text: str) -> None:
@@ -91,6 +93,8 @@ class SettingActions(ServiceScreen):
 
     async def forget_preset(self, name: str) -> None:
         """Takes away what is kept under a name, settings or a system prompt; chats that use it keep theirs."""
+        if not name:
+            raise PresetMissing("/forget needs a name behind it: /preset and /use-system list what is kept")
         service = self.open_service
         if name not in service.sampling_presets() and name not in service.system_prompts():
             raise PresetMissing(f"nothing is kept under {name!r}: /preset and /use-system list what is")

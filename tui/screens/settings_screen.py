@@ -15,10 +15,11 @@ from textual.widgets import Input, Label, Select, TextArea
 
 from paged_chat.app.chats import Chat, SamplingParams
 from paged_chat.app.errors import PagedChatError
-from paged_chat.app.written_setting import read_setting, spoken
+from paged_chat.app.written_setting import as_written, in_spoken_names, read_setting, spoken
 
 from ..notices import in_background, with_notices
 from ..slash_commands import COMMANDS, SettingName
+from ..widgets.keys_in_order import LineField, TextField
 from .dialogs import TextDialog
 
 if TYPE_CHECKING:
@@ -63,13 +64,14 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="box"):
             yield Label("System prompt")
-            yield TextArea(self._chat.system_prompt or "", id="system", tab_behavior="focus")
+            yield TextField(self._chat.system_prompt or "", id="system", tab_behavior="focus")
             yield _choice("prompts", "take a kept one", self._prompts)
             yield Label("How replies are drawn")
+            yield Label(self._service.sampling_origin(self._chat.sampling), id="origin", classes="hint", markup=False)
             with Grid(id="settings"):
                 for name in SETTINGS:
                     yield Label(spoken(name))
-                    yield Input(_shown(getattr(self._chat.sampling, name)), id=name, compact=True)
+                    yield LineField(as_written(getattr(self._chat.sampling, name)), id=name, compact=True)
                     yield Label(_title(name), classes="hint", markup=False)
             yield _choice("presets", "take kept ones", self._presets)
             yield Label(HINT, classes="hint", markup=False)
@@ -132,11 +134,13 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         changes: dict[str, Any] = {}
         for name in SETTINGS:
             changes[name] = read_setting(name, self.query_one(f"#{name}", Input).value.strip())
-        return replace(self._chat.sampling, **changes)
+        with in_spoken_names():
+            return replace(self._chat.sampling, **changes)
 
     def _show(self, sampling: SamplingParams) -> None:
+        self.query_one("#origin", Label).update(self._service.sampling_origin(sampling))
         for name in SETTINGS:
-            self.query_one(f"#{name}", Input).value = _shown(getattr(sampling, name))
+            self.query_one(f"#{name}", Input).value = as_written(getattr(sampling, name))
 
 
 def _choice(choice_id: str, words: str, names: Iterable[str]) -> Select[str]:
@@ -144,10 +148,6 @@ def _choice(choice_id: str, words: str, names: Iterable[str]) -> Select[str]:
     choice = Select([(name, name) for name in names], prompt=words, id=choice_id)
     choice.display = bool(list(names))
     return choice
-
-
-def _shown(value: float | int | str | None) -> str:
-    return "-" if value is None else str(value).lower()
 
 
 def _title(name: SettingName) -> str:

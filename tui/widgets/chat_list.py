@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 from textual.events import Focus
 from textual.widgets import OptionList
@@ -13,6 +14,8 @@ from paged_chat.app.chats import Chat
 
 from ..messages import ChatChosen
 from ..plain_text import plain
+
+ROOM = 20  # columns for a title, as wide as paged_chat.tcss makes the list, beside the mark and the scroll bar
 
 
 class ChatList(OptionList):
@@ -61,4 +64,13 @@ def _words(chat: Chat, is_open: bool, is_running: bool) -> str:
         marks.append("temporary")
     if chat.is_archived:
         marks.append("archived")
-    return f"{'▸' if is_open else ' '} {plain(chat.title)}" + (f"  ({', '.join(marks)})" if marks else "")
+    return f"{'▸' if is_open else ' '} {_with_marks(plain(chat.title), ' '.join(marks))}"
+
+
+def _with_marks(title: str, marks: str) -> str:
+    """The marks stand at the right, whatever the title's length: it gives way."""
+    if not marks:
+        return title  # cut where it is drawn
+    room = ROOM - cell_len(marks) - 1
+    cut = title if cell_len(title) <= room else set_cell_size(title, room - 1) + "…"
+    return f"{set_cell_size(cut, room)} {marks}"

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import ClassVar
 
 from textual.content import Content
+from textual.reactive import reactive
 from textual.style import Style
 from textual.widget import Widget
 
@@ -18,7 +19,12 @@ ALWAYS = ("show_help", "show_palette")  # on the right, whatever else there is r
 
 
 class KeyLine(Widget):
-    """Of everywhere, or of the selected message while single keys act on it: what fits, the first ones first."""
+    """Of everywhere, or of the selected message while single keys act on it: what fits, the first ones first.
+
+    While a reply is being written, the key that stops it is the first of all.
+    """
+
+    is_writing = reactive(False)
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"keys--key"}
     DEFAULT_CSS = """
@@ -54,6 +60,8 @@ class KeyLine(Widget):
             actions = [action for action in ACTIONS if action.message_keys and action.label]
         else:
             actions = [action for action in ACTIONS if action.in_line]
+            # Sorting keeps the order of all others.
+            actions.sort(key=lambda action: not (self.is_writing and action.name == "stop"))
         # Those of one label are a pair, such as left and right.
         for _, pair in groupby(actions, key=lambda action: action.label):
             yield self._hint(list(pair), on_message=on_message)

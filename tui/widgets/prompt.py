@@ -12,13 +12,14 @@ from ..key_names import keys_of
 from ..messages import PromptChanged, PromptSent, expand
 from ..plain_text import PICTURES
 from .completions import Completions
+from .keys_in_order import TextField
 
 # A paste longer than this stands in the prompt as one word, and is put in its place when the message is sent.
 MAX_PASTE_CHARACTERS = 1_000
 MAX_PASTE_LINES = 15
 
 
-class Prompt(TextArea):
+class Prompt(TextField):
     """Enter sends, Ctrl+J or Shift+Enter break the line; up and down at the edges walk the history."""
 
     def __init__(self, completions: Completions) -> None:

@@ -76,11 +76,15 @@ def test_the_name_has_all_stop_texts_on_one_line():
     ("name", "text", "words"),
     [
         ("early_stopping", "soon", "early stopping must be true, false or never, not 'soon'"),
-        ("seed", "1.5", "seed must be a whole number, not '1.5'"),
-        ("top_p", "much", "top p must be a number, not 'much'"),
-        ("top_p", "nan", "top_p must be"),
+        (
+            "seed",
+            "1.5",
+            "seed must be a whole number from 0 to 9223372036854775807, or - (drawn anew each time), not '1.5'",
+        ),
+        ("top_p", "much", "top p must be above 0 and at most 1, not 'much'"),
+        ("top_p", "nan", "top p must be"),
         ("temperature", "inf", "temperature must be"),
-        ("top_k", "-1", "top_k must be"),
+        ("top_k", "-1", "top k must be"),
         ("seed", "1" * 30, "seed must be"),
     ],
 )
