@@ -137,7 +137,7 @@ def help_line(text: str) -> str | None:
     try:
         call = parse(text)
     except UnknownCommand as error:
-        return str(error)
+        return None if completions(text) else str(error)  # what is offered may be meant
     return None if call is None else call.command.help
 
 

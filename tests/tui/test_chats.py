@@ -176,7 +176,7 @@ async def test_colours_are_changed_by_name_or_from_a_list(desk):
         await terminal.write("/theme pitch-dark")
         await terminal.keys("enter")
         assert terminal.notices[-1] == "no theme is called pitch-dark: /theme lists them"
-        terminal.prompt.load_text("/theme")
+        terminal.prompt.write("/theme")
         await terminal.keys("enter")
         themes = (await terminal.dialog()).query_one(OptionList)
         await terminal.until(lambda: themes.option_count == len(terminal.app.available_themes))
@@ -184,6 +184,29 @@ async def test_colours_are_changed_by_name_or_from_a_list(desk):
         await terminal.until(lambda: themes.option_count == 1)
         await terminal.keys("enter")
         await terminal.until(lambda: terminal.app.theme == "nord")
+
+
+async def test_colours_that_were_chosen_are_there_at_the_next_start(desk):
+    async with open_terminal(desk) as terminal:
+        assert terminal.app.theme == "textual-dark"
+        await terminal.write("/theme nord")
+        await terminal.keys("enter")
+    async with open_terminal(desk) as terminal:
+        assert terminal.app.theme == "nord"
+    desk.path.with_name("tui-theme.txt").write_text("gone\n")
+    async with open_terminal(desk) as terminal:
+        assert terminal.app.theme == "textual-dark"
+
+
+async def test_a_mistyped_model_takes_no_model_away(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.send("hello", "hi")
+        await terminal.write("/model nope")
+        await terminal.keys("enter")
+        await terminal.until(lambda: terminal.notices and "there is no model 'nope'" in terminal.notices[-1])
+        assert terminal.screen.engine_status.model == "fake-1b"
+        await terminal.send("still there?", "yes")
+        assert terminal.texts[-1] == "yes"
 
 
 async def test_another_model_is_loaded_after_asking_when_a_reply_runs(desk):

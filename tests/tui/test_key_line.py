@@ -21,6 +21,18 @@ async def test_it_has_the_keys_of_everywhere_and_of_a_selected_message(desk):
         assert line(terminal) == keys + HELP.rjust(118 - len(keys))
 
 
+async def test_while_a_reply_is_written_what_stops_it_stands_first(desk):
+    desk.fake.hold()
+    async with open_terminal(desk, size=(60, 20)) as terminal:
+        await terminal.write("hello")
+        await terminal.keys("enter")
+        await terminal.until(lambda: line(terminal).startswith("esc stop  ^n new  "))
+        await terminal.keys("escape")
+        await terminal.until(lambda: line(terminal).startswith("^n new  ^f search  "))
+        await terminal.keys("ctrl+n")
+        assert line(terminal).startswith("^n new  ^f search  ")
+
+
 async def test_what_does_not_fit_is_left_out_and_a_click_does_it(desk):
     async with open_terminal(desk, size=(60, 20)) as terminal:
         keys = "^n new  ^f search  ^r retry  ^e edit  "

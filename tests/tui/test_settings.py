@@ -1,6 +1,6 @@
 """System prompts and settings in the terminal: chosen, refused, reset, kept under a name."""
 
-from textual.widgets import Input, Select, TextArea
+from textual.widgets import Input, Label, Select, TextArea
 
 from paged_chat.tui.screens.settings_screen import SettingsScreen
 from terminal import open_terminal
@@ -54,6 +54,22 @@ async def test_reset_sets_all_as_in_a_new_chat(desk):
         await terminal.keys("ctrl+s")
         await terminal.until(lambda: terminal.screen.chat.system_prompt is None)
         assert terminal.screen.chat.sampling == desk.service.default_sampling
+
+
+async def test_settings_say_where_they_come_from(desk):
+    async with open_terminal(desk) as terminal:
+        settings = await open_settings(terminal)
+        origin = settings.query_one("#origin", Label)
+        assert str(origin.render()) == "These are the general defaults."
+        await terminal.keys("escape")
+        await terminal.until(lambda: terminal.app.screen is terminal.screen)
+        await run(terminal, "/n 3", "/presence 0.5")
+        settings = await open_settings(terminal)
+        origin = settings.query_one("#origin", Label)
+        words = "Chosen for this chat: presence penalty 0.5, n 3. The rest are general defaults."
+        assert str(origin.render()) == words
+        await terminal.keys("ctrl+r")
+        await terminal.until(lambda: str(origin.render()) == "These are the general defaults.")
 
 
 async def test_esc_leaves_settings_as_they_were(desk):

@@ -65,6 +65,7 @@ def test_the_command_that_it_is_comes_first():
         ("/temp 0.5", "/temp number: Temperature: 0 takes the most likely token (0 to 100)"),
         ("/export", "/export path: Export the chat: .md or .json"),
         ("/quit", "/quit: Quit"),
+        ("/hel", None),
         ("/halp", "there is no command /halp: /help lists them; // sends a message that begins with /"),
         ("hello", None),
         ("//help", None),

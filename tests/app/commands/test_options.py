@@ -75,3 +75,46 @@ def test_other_choices_too(run_cli, words, option, value, allowed):
     assert option in ended.err
     assert f"'{value}'" in ended.err
     assert all(one in ended.err for one in allowed)
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "reason"),
+    [
+        (("sessions", "export", "--all", "-o", ""), "--output", "must name a file, not ''"),
+        (("sessions", "import", ""), "FILE", "must name a file, not ''"),
+        (("bench", ""), "WORKLOAD.json", "must name a file, not ''"),
+        (("bench", "workload.json", "--json", ""), "--json", "must name a file, not ''"),
+        (("web", "--auth-file", ""), "--auth-file", "must name a file, not ''"),
+        (("serve", "--host", ""), "--host", "must be an address, such as 127.0.0.1, not ''"),
+        (("serve", "--auth", "ann"), "--auth", "must be USER:PASSWORD, neither of them empty"),
+        (("web", "--auth", ":her-password"), "--auth", "must be USER:PASSWORD, neither of them empty"),
+        (
+            ("ask", "--early-stopping", "soon", "hi"),
+            "--early-stopping",
+            "must be one of true, false, never, not 'soon'",
+        ),
+        (("sessions", "export", "--format", "", "x"), "--format", "must be one of json, markdown, not ''"),
+    ],
+)
+def test_what_an_option_can_not_be_is_refused_before_anything_is_done(run_cli, words, option, reason):
+    ended = run_cli(*words)
+    assert ended.code == 2
+    assert ended.out == ""
+    said = " ".join(ended.err.split())
+    assert option in said
+    assert reason in said
+    assert "her-password" not in said
+
+
+def test_a_result_that_could_not_be_written_is_refused_before_it_is_measured(run_cli, scripted, tmp_path):
+    workload = tmp_path / "workload.json"
+    workload.write_text('{"name": "w", "steps": [{"chat": "a", "append": [5], "append_end": [], "reply_tokens": 1}]}')
+    ended = run_cli("bench", str(workload), "--json", str(tmp_path))
+    assert (ended.code, scripted.configs) == (2, [])
+    assert f"--json must name a file, and {tmp_path} is a folder" in " ".join(ended.err.split())
+
+
+def test_the_terminal_screen_without_a_terminal_says_so(run_cli, home):
+    ended = run_cli("tui")
+    assert ended.code == 1
+    assert "Error: paged-chat tui needs a terminal, and its input or its error output is a file or a pipe" in ended.err
