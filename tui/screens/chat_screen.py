@@ -223,7 +223,8 @@ class ChatScreen(ChatActions):
             gc.collect()
             gc.freeze()
         if status.phase == "failed" and (before is None or before.phase != "failed"):
-            was_ready = before is not None and before.phase == "ready"
+            # Another model may have failed before this screen heard that it was being loaded.
+            was_ready = before is not None and before.phase == "ready" and before.model == status.model
             words = "has stopped" if was_ready else "didn't load"
             self.notify(f"The model {words}: {status.error}", severity="error", timeout=15, markup=False)
         self.show_title()
