@@ -10,7 +10,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NoReturn
@@ -39,21 +38,10 @@ if TYPE_CHECKING:
 
 ERROR_FILE = "tui-error.log"
 THEME_FILE = "tui-theme.txt"
-MAX_NOTICES = 3
 
 # Opens the store and begins to load the model, or to use a server's; entering it may take its time, for that is done on
 # a thread of its own.
 OpenChats = Callable[["RunningServer | None"], "AbstractContextManager[ChatService]"]
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something told in the corner of the screen; `until_s` is on the monotonic clock."""
-
-    message: str
-    title: str
-    severity: SeverityLevel
-    until_s: float
 
 
 class PagedChatTui(App[None]):
@@ -73,7 +61,7 @@ class PagedChatTui(App[None]):
         self.keymap_path = keymap_path
         self.keymap: dict[str, str] = {}
         self._theme_path = keymap_path.with_name(THEME_FILE)
-        self._told: list[Notice] = []  # oldest first; what has gone by itself stays until the next one comes
+        self._told_until_s: dict[str, float] = {}  # when each notice goes, by what it says
 
     def on_mount(self) -> None:
         self._read_keymap()
@@ -136,26 +124,14 @@ class PagedChatTui(App[None]):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Always plain text, for there are titles and names of files in it.
-
-        What is shown already isn't shown twice, and no more than a few at a time: they lie over the conversation.
-        """
+        """Always plain text, for there are titles and names of files in it; what is shown already isn't shown twice."""
         timeout = self.NOTIFICATION_TIMEOUT if timeout is None else timeout
         now_s = time.monotonic()
-        told = [notice for notice in self._told if notice.until_s > now_s]
-        if any(notice.message == message for notice in told):
+        if self._told_until_s.get(message, now_s) > now_s:
             return
-        told.append(Notice(message, title, severity, now_s + timeout))
-        shown = told[-1:]
-        if len(told) > MAX_NOTICES:
-            self.clear_notifications()
-            shown = told = told[-MAX_NOTICES:]
-        self._told = told
-        for notice in shown:
-            left_s = notice.until_s - now_s
-            super().notify(
-                plain(notice.message), title=notice.title, severity=notice.severity, timeout=left_s, markup=False
-            )
+        self._told_until_s = {words: until_s for words, until_s in self._told_until_s.items() if until_s > now_s}
+        self._told_until_s[message] = now_s + timeout
+        super().notify(plain(message), title=title, severity=severity, timeout=timeout, markup=False)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         yield SystemCommand("Theme", "Change the colours", self.search_themes)

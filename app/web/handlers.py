@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from paged_chat.engine.errors import InvalidParameter, PagedChatError
-from paged_chat.engine.model.catalog import check_name, list_models
+from paged_chat.engine.model.catalog import list_models
 from paged_chat.engine.request import SamplingParams
 
 from ..chats import Chat
@@ -113,7 +113,6 @@ class SettingsHandlers:
                 chat.system_prompt or "",
                 gr.update(choices=list(self._service.system_prompts()), value=None),
                 gr.update(choices=list(self._service.sampling_presets()), value=None),
-                self._service.sampling_origin(chat.sampling),
                 *SamplingForm.of(chat.sampling).values,
             ]
 
@@ -123,28 +122,26 @@ class SettingsHandlers:
             if (chat.system_prompt or "") != text:
                 self._service.update_chat(chat.id, system_prompt=text if text.strip() else None)
 
-    def save_sampling(self, request: gr.Request, chat_id: str, *values: Any) -> list[Update]:
-        """Gives what is wrong with settings that can't be used together, which stands there until they can.
-
-        And where the settings come from that the chat has now.
-        """
+    def save_sampling(self, request: gr.Request, chat_id: str, *values: Any) -> Update:
+        """Gives what is wrong with settings that can't be used together: it stands there until they can."""
         if not chat_id:  # Gradio tells of the values that the page begins with as of changes
-            return [gr.update(visible=False), gr.update()]
+            return gr.update(visible=False)
         with _shown_to_people():
             chat = self._chat(chat_id, request)
             try:
                 sampling = SamplingForm(*values).over(chat.sampling)
             except InvalidParameter as error:
-                return [gr.update(value=f"Not kept yet: {error}.", visible=True), gr.update()]
+                return gr.update(value=f"Not kept yet: {error}.", visible=True)
             if sampling != chat.sampling:
                 self._service.update_chat(chat.id, sampling=sampling)
-            return [gr.update(visible=False), gr.update(value=self._service.sampling_origin(sampling))]
+            return gr.update(visible=False)
 
     def reset_sampling(self, chat_id: str, request: gr.Request) -> list[Any]:
         with _shown_to_people():
             chat = self._chat(chat_id, request)
-            changed = self._service.update_chat(chat.id, sampling=self._service.default_sampling)
-            return SamplingForm.of(changed.sampling).values
+            return SamplingForm.of(
+                self._service.update_chat(chat.id, sampling=self._service.default_sampling).sampling
+            ).values
 
     # Presets
 
@@ -189,11 +186,8 @@ class SettingsHandlers:
     def switch_model(self, model: str | None) -> list[Update]:
         """Where that would end what others do, says so, and shows the button that does it all the same."""
         with _shown_to_people():
-            name = (model or "").strip()
-            if name:
-                check_name(name)  # a mistyped one takes no model away
             try:
-                self._service.switch_model(name)
+                self._service.switch_model((model or "").strip())
             except ModelInUse as error:
                 return [gr.update(value=f"{error}.", visible=True), gr.update(visible=True)]
         return [gr.update(visible=False), gr.update(visible=False)]

@@ -70,7 +70,6 @@ def build_settings(service: ChatService) -> None:
         prompt_preset, keep_prompt, drop_prompt = _preset_row("system prompts", "pc-prompt-preset")
 
         gr.Markdown("### How replies of this chat are drawn")
-        origin = gr.Markdown(elem_id="pc-sampling-origin")
         fields = _sampling_fields()
         reset = gr.Button("Reset all of these", size="sm", elem_id="pc-reset-sampling")
         sampling_preset, keep_sampling, drop_sampling = _preset_row("settings", "pc-sampling-preset")
@@ -78,12 +77,12 @@ def build_settings(service: ChatService) -> None:
     asked_for.input(
         handlers.load,
         asked_for,
-        [chat_id, model, model, refusal, force, system_prompt, prompt_preset, sampling_preset, origin, *fields],
+        [chat_id, model, model, refusal, force, system_prompt, prompt_preset, sampling_preset, *fields],
         **_QUIET,
     ).then(None, js=_LOADED)
     system_prompt.blur(handlers.save_system_prompt, [chat_id, system_prompt], **_QUIET)
     for field in fields:
-        field.change(handlers.save_sampling, [chat_id, *fields], [fault, origin], trigger_mode="always_last", **_QUIET)
+        field.change(handlers.save_sampling, [chat_id, *fields], fault, trigger_mode="always_last", **_QUIET)
     reset.click(handlers.reset_sampling, chat_id, fields, **_QUIET)
 
     prompt_preset.input(handlers.use_system_prompt, [chat_id, prompt_preset], system_prompt, **_QUIET)

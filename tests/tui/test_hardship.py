@@ -5,13 +5,11 @@ import sqlite3
 
 from textual import events
 from textual.widgets import OptionList, Static
-from textual.widgets._toast import Toast
 
 from chat_desk import ChatDesk
 from fake_engine import FakeEngine
 from paged_chat.app.errors import EngineUnavailable, StoreDamaged
 from paged_chat.app.store import database
-from paged_chat.tui.app import MAX_NOTICES
 from paged_chat.tui.engine_choice import EngineChoice
 from paged_chat.tui.screens import service_screen
 from paged_chat.tui.widgets.cache_panel import CachePanel
@@ -93,17 +91,6 @@ async def test_nothing_of_a_message_is_obeyed_by_the_terminal(desk):
         found = search.query_one(OptionList)
         await terminal.until(lambda: found.option_count)
         assert "\x1b" not in "".join(drawn(found))
-
-
-async def test_no_more_than_three_notices_lie_over_the_conversation(desk):
-    async with open_terminal(desk) as terminal:
-        for number in range(6):
-            terminal.app.notify(f"notice {number}", timeout=600)
-        await terminal.until(lambda: len(terminal.app.screen.query(Toast)) == MAX_NOTICES)
-        shown = [str(toast.render()) for toast in terminal.app.screen.query(Toast)]
-        assert [words.strip() for words in shown] == ["notice 3", "notice 4", "notice 5"]
-        terminal.app.notify("notice 4", timeout=600)
-        assert len(terminal.app.screen.query(Toast)) == MAX_NOTICES
 
 
 async def test_chats_that_can_not_be_opened_are_said_as_long_as_it_is_so(tmp_path):
