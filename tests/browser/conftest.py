@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from paged_chat.app.service.chat_service import ChatService
+from paged_chat.app.service.default_sampling import GENERAL_SAMPLING
 from paged_chat.app.store.store import Store, default_path
 
 pytest.importorskip("playwright", reason="playwright isn't installed")
@@ -66,7 +67,7 @@ def serve() -> Iterator[Serve]:
     def serve(accounts: dict[str, str] | None = None, engine: FakeEngine | None = None, **options: Any) -> Served:
         engine = engine or FakeEngine(**options)
         store = Store(default_path())
-        service = ChatService(store, engine.open)
+        service = ChatService(store, engine.open, default_sampling=GENERAL_SAMPLING)
         server = WebServer(service, "127.0.0.1", free_port(), Accounts(accounts or {}), token="secret")
         ends.extend([store.close, engine.close, service.close, server.close])
         return Served(server.url, service, store, engine)
