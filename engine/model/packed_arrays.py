@@ -33,7 +33,7 @@ class PackedArrays:
     def __init__(self, config: ModelConfig, weights: PackedWeights, num_positions: int) -> None:
         self._config = config
         self.bits = weights.bits  # of the linear layers
-        self._embedding = weights.embedding
+        self._embedding = weights.embedding.view(torch.uint16).numpy()
         self._linears = tuple(tensor.numpy() for tensor in weights.linears)
         self._biases = tuple(tensor.numpy() for tensor in weights.biases)
         self._norms = tuple(
@@ -56,8 +56,15 @@ class PackedArrays:
         shorter._head, shorter.padded_vocab = self._head[:1], LANES
         return shorter
 
-    def embed(self, input_ids: Tensor) -> NDArray[np.float32]:  # [M] → [M, W]
-        return torch.nn.functional.embedding(input_ids, self._embedding).float().numpy()
+    def embed(self, input_ids: Tensor, num_rows: int) -> NDArray[np.float32]:  # [M] → [num_rows, W]
+        """The tokens' embeddings, and zeros in rows behind them.
+
+        Not torch's: its threads would share the rows, and then keep the cores busy, waiting, when the step begins.
+        """
+        bits = np.zeros((num_rows, self._embedding.shape[1]), np.uint32)
+        bits[: len(input_ids)] = self._embedding[input_ids.numpy()]
+        bits <<= 16  # bfloat16 is the upper half of float32
+        return bits.view(np.float32)
 
     def num_tiles(self, linear: str) -> int:
         """Of 16 outputs each, in one layer; `linear` is one of LINEARS."""

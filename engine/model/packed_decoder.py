@@ -110,7 +110,7 @@ class PackedDecoder:
         shared_team().run(
             self._step,
             new_counters(num_stages(config.num_layers)),
-            weights.embed(inputs.input_ids),
+            weights.embed(inputs.input_ids, len(inputs.input_ids)),
             rows.positions,
             rows.slots,
             rows.table_rows,

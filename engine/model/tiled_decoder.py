@@ -10,6 +10,7 @@ from torch import Tensor
 from paged_chat.kernels.cpu import amx
 from paged_chat.kernels.cpu.amx import COLUMNS, ROWS
 from paged_chat.kernels.cpu.amx_attention import plan_chunks
+from paged_chat.kernels.cpu.amx_layer import count_panels
 from paged_chat.kernels.cpu.amx_layout import tiles_for
 from paged_chat.kernels.cpu.amx_linear import count_blocks
 from paged_chat.kernels.cpu.amx_step import compile_step, num_stages
@@ -50,6 +51,7 @@ class TiledDecoder:
         self._kind = KINDS[dtype]
         self._weights = weights
         self._shapes = amx.tile_shapes()
+        self._scratch: dict[str, NDArray[np.uint8]] = {}
 
     def truncated(self, num_layers: int) -> "TiledDecoder":
         """As `Decoder.truncated`."""
@@ -82,13 +84,20 @@ class TiledDecoder:
             (width, 2 * inner),
             (inner, width),
         )
-        blocks = [count_blocks(num_rows, columns, outputs, terms, default_threads()) for columns, outputs in products]
+        num_threads = default_threads()
+        blocks = [count_blocks(num_rows, columns, outputs, terms, num_threads) for columns, outputs in products]
+        num_panels = count_panels(num_rows, width, num_threads)
+        panel_rows = -(-num_rows // max(num_panels, 1))
+        panel_blocks = [count_blocks(panel_rows, columns, outputs, terms, 1) for columns, outputs in products]
+        first_logits_group = int(logits_rows.min(initial=_rounded_up(num_rows))) // ROWS
+        # Panels have memory of their own, but for the last layer.
+        num_scratch_rows = num_rows - ROWS * first_logits_group if num_panels else num_rows
         logits = np.empty((num_logits, weights.padded_vocab), np.float32)
         at_once = heads_at_once(group, config.head_dim)
         shared_team().run(
             compile_step(config.head_dim, group, at_once, self._kind, weights.bits, HEAD_BITS, LEVELS, terms),
             new_counters(num_stages(config.num_layers)),
-            _with_padding(weights.embed(inputs.input_ids)),
+            weights.embed(inputs.input_ids, _rounded_up(num_rows)),
             rows.positions,
             rows.slots,
             rows.table_rows,
@@ -100,18 +109,20 @@ class TiledDecoder:
             shares,
             chunks,
             _with_logits(chunks, logits_rows),
-            int(logits_rows.min(initial=_rounded_up(num_rows))) // ROWS,
+            first_logits_group,
             np.array(blocks, np.int64),
+            num_panels,
+            np.array(panel_blocks, np.int64),
             logits_rows,
             logits,
             config.num_kv_heads,
             *weights.parameters(inputs.max_context_len),
             *cache_addresses(key_caches, value_caches),
             self._shapes,
-            tiles_for(num_rows, width, terms),
-            tiles_for(num_rows, query_width, terms),
-            tiles_for(num_rows, inner, terms),
-            np.empty((config.num_heads, amx.parts(terms), num_rows + ROWS, 2 * config.head_dim), np.uint8),
+            self._tiles("activations", num_scratch_rows, width, terms),
+            self._tiles("attended", num_rows, query_width, terms),
+            self._tiles("gated", num_scratch_rows, inner, terms),
+            self._tiles("queries", num_rows + 2 * ROWS, query_width, terms),
             num_rows + ROWS,
             np.empty((num_decodes, query_width), np.float32),
             np.empty((num_logits, LEVELS, width), np.int8),
@@ -122,6 +133,13 @@ class TiledDecoder:
             np.empty((len(plan.members), config.num_heads, PART_HEADER + config.head_dim), np.float32),
         )
         return torch.from_numpy(logits)[:, : config.vocab_size]
+
+    def _tiles(self, name: str, num_rows: int, num_columns: int, terms: int) -> NDArray[np.uint8]:
+        """Memory as `tiles_for` makes it, kept from step to step: the system takes long to give new memory."""
+        num_bytes = max(0, _rounded_up(num_rows)) * num_columns * 2 * amx.parts(terms)
+        if name not in self._scratch or len(self._scratch[name]) < num_bytes:
+            self._scratch[name] = tiles_for(num_rows, num_columns, terms)
+        return self._scratch[name][:num_bytes]
 
 
 def _rounded_up(num_rows: int) -> int:
@@ -134,9 +152,3 @@ def _with_logits(chunks: NDArray[np.int64], logits_rows: NDArray[np.int64]) -> N
     first_rows, num_rows = chunks[:, :1], chunks[:, 1:]
     holds = (first_rows <= logits_rows) & (logits_rows < first_rows + num_rows)
     return chunks[holds.any(axis=1)]
-
-
-def _with_padding(rows: NDArray[np.float32]) -> NDArray[np.float32]:  # [M, W] → [padded M, W]
-    padded = np.zeros((_rounded_up(len(rows)), rows.shape[1]), np.float32)
-    padded[: len(rows)] = rows
-    return padded

@@ -33,7 +33,7 @@ ROW_BYTES = 64
 ONE_ROW, ONE_TILE = I64(ROW_BYTES), I64(TILE_BYTES)
 UPPER_HALF = 0xFFFF0000 - (1 << 32)  # as a signed number
 
-NEEDED = ("amx-tile", "amx-bf16", "avx512f", "avx512bf16")
+NEEDED = ("amx-tile", "amx-bf16", "avx512f", "avx512dq", "avx512bf16")
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
@@ -75,8 +75,10 @@ def zero(builder: Any, tile: int) -> None:
     _tile(builder, "tilezero", I8(tile))
 
 
-def load_tile(builder: Any, tile: int, address: Any, stride: Any = ONE_ROW) -> None:
-    _tile(builder, "tileloadd64", I8(tile), _pointer(builder, address), stride)
+def load_tile(builder: Any, tile: int, address: Any, stride: Any = ONE_ROW, passes_by: bool = False) -> None:
+    """`passes_by` says that it isn't needed again soon: the nearest cache then keeps what it has."""
+    name = "tileloaddt164" if passes_by else "tileloadd64"
+    _tile(builder, name, I8(tile), _pointer(builder, address), stride)
 
 
 def store_tile(builder: Any, tile: int, address: Any, stride: Any = ONE_ROW) -> None:

@@ -22,6 +22,7 @@ from .amx_pieces import (
     SCORE_BYTES,
     WINDOWED,
     add_values,
+    fetch,
     soften,
     store_rows,
     tile_scores,
@@ -30,15 +31,21 @@ from .amx_pieces import (
 from .simd import LANES, compiled
 from .work_sharing import items
 
+CHUNK_ROWS = 8 * ROWS  # at most
+FETCHES = 4  # tiles that together fetch the next piece
+
 
 def plan_chunks(
     counts: NDArray[np.int64],  # [S] tokens of each sequence
     num_kv_heads: int,
     num_threads: int,
 ) -> NDArray[np.int64]:  # [chunks, 2]: first row, number of rows
-    """Cuts the sequences' rows into chunks that share their keys: of 32 where all threads find work, else of 16."""
-    num_chunks = int((-(-counts // (2 * ROWS))).sum())
-    chunk_rows = 2 * ROWS if num_chunks * num_kv_heads >= 2 * num_threads else ROWS
+    """Cuts the sequences' rows into chunks that share their keys: the larger, the less often keys are woven, but every
+    thread must find work."""
+    for chunk_rows, items_per_thread in ((CHUNK_ROWS, 8), (2 * ROWS, 2), (ROWS, 0)):
+        num_chunks = int((-(-counts // chunk_rows)).sum())
+        if num_chunks * num_kv_heads >= items_per_thread * num_threads:
+            break
     firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     chunks = [
         (start, min(chunk_rows, last - start))
@@ -51,7 +58,7 @@ def plan_chunks(
 @compiled()
 def scratch_floats(group, head_dim):  # type: ignore[no-untyped-def]
     """How much memory a thread needs for `attend_chunks`."""
-    num_tiles = 2 * group
+    num_tiles = CHUNK_ROWS // ROWS * group
     tile = TILE_BYTES // 4
     return (
         num_tiles * ROWS * (head_dim + 1 + LANES)  # outputs, tops, sums
@@ -90,7 +97,7 @@ def attend_chunks(  # type: ignore[no-untyped-def]
     key_steps, value_tiles = head_dim // COLUMNS, head_dim // LANES
     tile_bytes = np.uint64(TILE_BYTES)
     head_bytes = np.uint64(2 * head_dim * BLOCK_SIZE)
-    most_tiles = 2 * group
+    most_tiles = CHUNK_ROWS // ROWS * group
     outputs_at = np.uint64(scratch.ctypes.data)
     keys_at = outputs_at + np.uint64(4 * most_tiles * ROWS * head_dim)
     values_at = keys_at + np.uint64(PIECE_BLOCKS * key_steps) * tile_bytes
@@ -104,7 +111,9 @@ def attend_chunks(  # type: ignore[no-untyped-def]
     sums = scratch[sums_start : sums_start + most_tiles * ROWS * LANES].reshape(most_tiles, ROWS, LANES)
     output_bytes, query_bytes = np.uint64(ROWS * 4 * head_dim), np.uint64(2 * head_dim)
     part_step = np.uint64(query_rows) * query_bytes
-    all_rows, nowhere = np.uint64(ROWS), np.uint64(0)
+    all_rows, fetched_bytes = np.uint64(ROWS), head_bytes // np.uint64(FETCHES)
+    ahead = np.zeros(ROWS, np.uint64)
+    ahead_at = np.uint64(ahead.ctypes.data)
 
     for item in items(counters, stage, chunks.shape[0] * num_kv_heads, 1):
         # The last chunks see most: they come first, so that threads end together.
@@ -116,17 +125,20 @@ def attend_chunks(  # type: ignore[no-untyped-def]
         last_position = first_position + num_rows - 1
         block_ids = block_tables[table_rows[first_row]]
         last_block, head_offset = last_position // BLOCK_SIZE, np.uint64(kv_head) * head_bytes
-        tops[:] = np.float32(LEAST)
-        sums[:] = np.float32(0.0)
-        outputs[:] = np.float32(0.0)
+        tops[: num_tiles * ROWS] = np.float32(LEAST)
+        sums[:num_tiles] = np.float32(0.0)
+        outputs[:num_tiles] = np.float32(0.0)
 
         first_seen = max(0, first_position + 1 - window) if window else 0
+        for block in range(first_seen // BLOCK_SIZE, min(first_seen // BLOCK_SIZE + PIECE_BLOCKS, last_block + 1)):
+            place = np.uint64(block_ids[block]) * block_stride + head_offset
+            fetch(head_dim, keys + place, values + place)
         for piece in range(first_seen // PIECE_TOKENS, last_position // PIECE_TOKENS + 1):
             piece_start = piece * PIECE_TOKENS
             first_block = piece * PIECE_BLOCKS
             num_blocks = min(PIECE_BLOCKS, last_block + 1 - first_block)
             weave_piece(head_dim, keys + head_offset, values + head_offset, block_stride, block_ids, first_block,
-                        num_blocks, last_block, last_position, keys_at, values_at)  # fmt: skip
+                        num_blocks, last_position, keys_at, values_at)  # fmt: skip
             num_steps = np.uint64((num_blocks + 1) // 2)
             num_quads = np.uint64((num_blocks + 3) // 4)
             for tile in range(num_tiles):
@@ -141,16 +153,21 @@ def attend_chunks(  # type: ignore[no-untyped-def]
                 tile_tops = tops_at + np.uint64(4 * ROWS * tile)
                 tile_sums = sums_at + np.uint64(ROWS * ROW_BYTES * tile)
                 tile_output = outputs_at + np.uint64(tile) * output_bytes
+                for i in range(PIECE_BLOCKS):
+                    # Memory answers late: what the next piece needs is asked for while this one is softened.
+                    following = np.uint64(block_ids[min(first_block + PIECE_BLOCKS + i, last_block)]) * block_stride
+                    following += head_offset + np.uint64(tile % FETCHES) * fetched_bytes
+                    ahead[i], ahead[PIECE_BLOCKS + i] = keys + following, values + following
                 tile_scores(head_dim, terms, queries_at, part_step, keys_at, num_quads, scores_at)
                 if hidden + ROWS > 0:
-                    soften(head_dim, terms, WINDOWED, 0, nowhere, all_rows, scores_at, hidden, num_seen, tile_tops,
-                           tile_sums, tile_output)  # fmt: skip
+                    soften(head_dim, terms, WINDOWED, FETCHES, ahead_at, all_rows, scores_at, hidden, num_seen,
+                           tile_tops, tile_sums, tile_output)  # fmt: skip
                 elif num_seen < PIECE_TOKENS:
-                    soften(head_dim, terms, CAUSAL, 0, nowhere, all_rows, scores_at, hidden, num_seen, tile_tops,
-                           tile_sums, tile_output)  # fmt: skip
+                    soften(head_dim, terms, CAUSAL, FETCHES, ahead_at, all_rows, scores_at, hidden, num_seen,
+                           tile_tops, tile_sums, tile_output)  # fmt: skip
                 else:
-                    soften(head_dim, terms, ALL, 0, nowhere, all_rows, scores_at, hidden, num_seen, tile_tops,
-                           tile_sums, tile_output)  # fmt: skip
+                    soften(head_dim, terms, ALL, FETCHES, ahead_at, all_rows, scores_at, hidden, num_seen,
+                           tile_tops, tile_sums, tile_output)  # fmt: skip
                 add_values(head_dim, terms, scores_at, values_at, num_steps, tile_output)
 
         for tile in range(num_tiles):
@@ -167,3 +184,4 @@ def attend_chunks(  # type: ignore[no-untyped-def]
                            outputs_at + np.uint64(4 * (tile * ROWS + done) * head_dim),
                            row_address(terms, output, num_columns, row + done) + column_step)  # fmt: skip
                 done += num_rows_here
+    return ahead  # kept until here, for only its address was used

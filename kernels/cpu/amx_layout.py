@@ -64,3 +64,16 @@ def store_row(terms, values, activations, num_columns, row):  # type: ignore[no-
     store_values(terms, np.uint64(values.ctypes.data), np.uint64(num_columns // COLUMNS),
                  row_address(terms, activations, num_columns, row), np.uint64(num_parts_of(terms) * TILE_BYTES),
                  np.uint64(TILE_BYTES))  # fmt: skip
+
+
+@compiled()
+def tile_floats(terms, num_groups, num_columns):  # type: ignore[no-untyped-def]
+    """How many float32 take the place of tiles [num_groups, num_columns / 32, parts]."""
+    return num_groups * (num_columns // COLUMNS) * num_parts_of(terms) * TILE_BYTES // 4
+
+
+@compiled()
+def tiles_base(terms, tiles, num_columns, first_group):  # type: ignore[no-untyped-def]
+    """The address where activations would begin of which `tiles` holds those from 16 `first_group` on."""
+    group_bytes = np.uint64(num_columns // COLUMNS * num_parts_of(terms) * TILE_BYTES)
+    return np.uint64(tiles.ctypes.data) - np.uint64(first_group) * group_bytes

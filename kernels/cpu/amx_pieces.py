@@ -98,7 +98,6 @@ def weave_piece(  # type: ignore[no-untyped-def]
     block_ids,  # [max_blocks] int32
     first_block,
     num_blocks,
-    last_block,  # of the whole context, fetched ahead up to there
     last_token,  # of the context, in the last block; what is behind it is never read
     keys_at,  # address of tiles [PIECE_BLOCKS, D / 32]
     values_at,  # address of tiles [PIECE_BLOCKS / 2, D / 16]
@@ -113,8 +112,6 @@ def weave_piece(  # type: ignore[no-untyped-def]
         num_tokens = min(BLOCK_SIZE, last_token + 1 - (first_block + i) * BLOCK_SIZE)
         weave_values(head_dim, values + block_at, np.uint64(num_tokens),
                      values_at + np.uint64(i // 2) * value_bytes + np.uint64(i % 2) * half)  # fmt: skip
-        following = np.uint64(block_ids[min(first_block + i + 1, last_block)]) * block_stride
-        fetch(head_dim, keys + following, values + following)
     if num_blocks % 2:
         weave_values(head_dim, values, np.uint64(0), values_at + np.uint64(num_blocks // 2) * value_bytes + half)
 
@@ -166,8 +163,8 @@ def soften(  # type: ignore[no-untyped-def]
     head_dim,  # literal
     terms,  # literal
     sight,  # ALL, CAUSAL, WINDOWED or CUT, literal
-    fetches,  # 1 has what stands at the addresses `ahead` fetched meanwhile, else 0; literal
-    ahead,  # address of uint64 [16], for each row a head's keys or values of a block
+    fetches,  # literal: has 1 / fetches of a head's keys or values of a block fetched for each row meanwhile
+    ahead,  # address of uint64 [16], where that begins
     num_rows,  # of the 16 that are wanted; what the others come to is no number to look at
     scores,  # address of float32 [16, PIECE_TOKENS], in powers of 2; the weights take their place
     first_seen,  # token of the piece that the first row sees first; each further row one later
@@ -196,10 +193,9 @@ def soften(  # type: ignore[no-untyped-def]
             sums_at = simd.at(builder, sums, builder.mul(loop.index, I64(ROW_BYTES)))
             output_at = simd.at(builder, output, builder.mul(loop.index, I64(4 * width)))
 
-            if fetches.literal_value:
-                following = simd.load(builder, simd.at(builder, ahead, builder.mul(loop.index, I64(8))), I64)
-                for line in range(0, 2 * width * BLOCK_SIZE, ROW_BYTES):
-                    simd.prefetch(builder, simd.at(builder, following, line))
+            following = simd.load(builder, simd.at(builder, ahead, builder.mul(loop.index, I64(8))), I64)
+            for line in range(0, 2 * width * BLOCK_SIZE // fetches.literal_value, ROW_BYTES):
+                simd.prefetch(builder, simd.at(builder, following, line))
             row_index = builder.trunc(loop.index, I32)
             first = simd.splat(builder, builder.add(first_seen, row_index))
             last = simd.splat(builder, num_seen if sees == CUT else builder.add(num_seen, row_index))

@@ -11,20 +11,21 @@ from functools import cache
 import numpy as np
 
 from . import amx
-from .amx import COLUMNS, ROWS, TILE_BYTES
+from .amx import ROWS
 from .amx_attention import attend_chunks, scratch_floats
-from .amx_heads import SCRATCH_ROWS, project_heads
-from .amx_layout import num_parts_of, store_row
-from .amx_linear import STRIP, add_linear, gated_linear
+from .amx_heads import scratch_rows
+from .amx_layer import ENTER_STAGES, LEAVE_STAGES, enter_attention, leave_attention
+from .amx_layout import store_row, tile_floats, tiles_base
 from .amx_prefix import attend_shared, prefix_scratch
+from .amx_strip import STRIP
 from .packed_linear import linear as packed_linear
 from .packed_linear import quantise_row
 from .paged_attention import attend_rows
 from .rows import norm_only
 from .simd import LANES, SOURCE_STAMP, compiled
-from .work_sharing import items
+from .work_sharing import ROW, items
 
-STAGES_PER_LAYER = 11
+STAGES_PER_LAYER, PANELS_STAGE = 12, 11
 FINAL_STAGES = 2
 EXACT = 3  # of amx.py's terms, for what a decoding row sees
 LOG2_E = np.float32(1.4426950408889634)  # scores are powers of 2 here
@@ -32,7 +33,17 @@ LOG2_E = np.float32(1.4426950408889634)  # scores are powers of 2 here
 
 def num_stages(num_layers: int) -> int:
     """Rows of counters that a step needs."""
-    return STAGES_PER_LAYER * num_layers + FINAL_STAGES
+    return STAGES_PER_LAYER * (num_layers + 1) + FINAL_STAGES
+
+
+@compiled()
+def panels_or_all(counters, stage, num_panels):  # type: ignore[no-untyped-def]
+    """Yields the panels that are this thread's to do; where there are none, 0, for all rows together."""
+    if num_panels:
+        for panel in items(counters, stage, num_panels, 1):  # noqa: UP028
+            yield panel
+    else:
+        yield 0
 
 
 @cache
@@ -60,6 +71,8 @@ def compile_step(
         last_chunks,  # those of them that the last layer needs
         first_logits_group,  # of 16 rows, the first that gives logits
         num_blocks,  # of rows: int64 [4], count_blocks of each product
+        num_panels,  # of rows, count_panels
+        panel_blocks,  # of a panel's rows, as num_blocks
         logits_rows,  # [R] int64
         logits,  # [R, padded vocabulary] float32
         num_kv_heads,
@@ -79,9 +92,9 @@ def compile_step(
         block_stride,
         value_offset,  # bytes from a block's keys to its values
         shapes,  # amx.tile_shapes
-        activations,  # scratch tiles [M / 16, W / 32, …]
+        activations,  # scratch tiles [M / 16, W / 32, …]; with panels, of the rows from first_logits_group on
         attended,  # scratch tiles [M / 16, H D / 32, …]
-        gated,  # scratch tiles [M / 16, I / 32, …]
+        gated,  # scratch tiles [M / 16, I / 32, …], as activations
         queries,  # scratch bfloat16 as uint8 [H, parts, query_rows, D]
         query_rows,
         decode_queries,  # scratch float32 [num_decodes, H D]
@@ -98,73 +111,79 @@ def compile_step(
         num_heads = group * num_kv_heads
         query_width = num_heads * head_dim
         inner = LANES * weights[2].shape[1] // 2
-        activations_at, attended_at = np.uint64(activations.ctypes.data), np.uint64(attended.ctypes.data)
-        gated_at, queries_at = np.uint64(gated.ctypes.data), np.uint64(queries.ctypes.data)
+        attended_at, queries_at = np.uint64(attended.ctypes.data), np.uint64(queries.ctypes.data)
+        num_row_groups = total.shape[0] // ROWS
+        panel_groups = (num_row_groups + num_panels - 1) // num_panels if num_panels else 0
+        panel_activations = amx.aligned_floats(tile_floats(terms, panel_groups, width))
+        panel_gated = amx.aligned_floats(tile_floats(terms, panel_groups, inner))
+        panel_counters = np.zeros((ENTER_STAGES + LEAVE_STAGES, ROW), np.int64)
         # Of what is unpacked at once: a head's projection, or 32 outputs of another product.
-        head_groups, most_groups = head_dim // COLUMNS * (width // COLUMNS), max(query_width, inner) // COLUMNS
-        tile_floats = num_parts_of(terms) * TILE_BYTES // 4
-        strip_weights = amx.aligned_floats(max(head_groups, most_groups) * STRIP * tile_floats)
-        heads = amx.aligned_floats(SCRATCH_ROWS * head_dim).reshape(SCRATCH_ROWS, head_dim)
-        strip = amx.aligned_floats(2 * ROWS * 2 * ROWS).reshape(2 * ROWS, 2 * ROWS)
+        strip_weights = amx.aligned_floats(
+            max(tile_floats(terms, head_dim // LANES, width), tile_floats(terms, STRIP, max(query_width, inner)))
+        )
+        most_rows = ROWS * panel_groups if num_panels else scratch_rows(num_rows, num_blocks[0])
+        heads = amx.aligned_floats(most_rows * head_dim)
+        strips = amx.aligned_floats(2 * 2 * ROWS * STRIP * LANES)
         attention_scratch = amx.aligned_floats(scratch_floats(group, head_dim))
         activation = np.empty(width, np.float32)
         segments, members, own_starts, part_starts = prefixes
         prefix_memory = prefix_scratch(group, num_kv_heads, head_dim, segments.shape[0] > 0)
         amx.configure(np.uint64(shapes.ctypes.data))
-        for layer in range(num_layers):
+        for layer in range(num_layers + 1):
             stage = STAGES_PER_LAYER * layer
             keys = cache_address + np.uint64(layer) * layer_stride
             values = keys + value_offset
-
-            for row in items(counters, stage, num_rows, ROWS):
-                norm_only(total[row], norms[0][layer], activation, eps)
-                store_row(terms, activation, activations_at, width, row)
-
-            project_heads(head_dim, terms, bits, kind, counters, stage + 1, num_blocks[0], weights[0][layer],
-                          biases[0][layer], activations_at, num_heads, num_kv_heads, norms[2][layer],
-                          norms[3][layer], eps, ropes[layer], cos, sin, positions, slots, num_decodes, scale,
-                          scale * LOG2_E, keys, values, block_stride, strip_weights, heads, decode_queries,
-                          queries_at, query_rows)  # fmt: skip
+            # Nothing after the last layer's attention looks at rows that give no logits.
+            first_group = 0 if layer < num_layers else first_logits_group
+            if ROWS * first_group >= num_rows:
+                break
+            panels_here = num_panels if layer < num_layers else 0
+            for panel in panels_or_all(counters, stage + PANELS_STAGE, panels_here):
+                last_row = num_rows
+                if panels_here:
+                    first_group = num_row_groups * panel // panels_here
+                    last_row = min(ROWS * (num_row_groups * (panel + 1) // panels_here), num_rows)
+                    panel_counters[:] = 0  # of this thread alone
+                    here, first_stage, blocks = panel_counters, 0, panel_blocks
+                    activations_at = tiles_base(terms, panel_activations, width, first_group)
+                    gated_at = tiles_base(terms, panel_gated, inner, first_group)
+                else:
+                    here, first_stage, blocks = counters, stage, num_blocks
+                    activations_at = tiles_base(terms, activations, width, first_group)
+                    gated_at = tiles_base(terms, gated, inner, first_group)
+                if layer:
+                    leave_attention(terms, bits, here, first_stage, blocks[1:], total, weights[1:], biases[1:],
+                                    layer - 1, norms[1], eps, attended_at, first_group, last_row, activation,
+                                    activations_at, gated_at, strip_weights, strips)  # fmt: skip
+                if layer < num_layers:
+                    enter_attention(head_dim, terms, bits, kind, here, first_stage + LEAVE_STAGES, blocks[0], total,
+                                    norms[0][layer], weights[0][layer], biases[0][layer], norms[2][layer],
+                                    norms[3][layer], ropes[layer], eps, cos, sin, positions, slots, num_decodes, scale,
+                                    scale * LOG2_E, keys, values, block_stride, first_group, last_row, num_heads,
+                                    num_kv_heads, activation, activations_at, strip_weights, heads, decode_queries,
+                                    queries_at, query_rows)  # fmt: skip
+            if layer == num_layers:
+                break
 
             if shares[layer] and segments.shape[0]:
-                attend_shared(head_dim, EXACT, counters, stage + 2, segments, members, group, num_kv_heads,
+                attend_shared(head_dim, EXACT, counters, stage + 6, segments, members, group, num_kv_heads,
                               decode_queries, keys, values, block_stride, block_tables, table_rows, prefix_memory,
                               shared_parts)  # fmt: skip
             if num_decodes:
                 starts = piece_starts[min(layer, piece_starts.shape[0] - 1)]
-                attend_rows(head_dim, group, at_once, kind, counters, stage + 3, decode_queries, keys, values,
+                attend_rows(head_dim, group, at_once, kind, counters, stage + 7, decode_queries, keys, values,
                             block_stride, block_tables, table_rows, context_lens, windows[layer], starts,
                             own_starts[shares[layer]], part_starts[shares[layer]], shared_parts, parts,
                             decoded)  # fmt: skip
-                for row in items(counters, stage + 5, num_decodes, 1):
+                for row in items(counters, stage + 9, num_decodes, 1):
                     store_row(terms, decoded[row], attended_at, query_width, row)
-            here = chunks if layer < num_layers - 1 else last_chunks
-            attend_chunks(head_dim, terms, counters, stage + 6, here, group, num_kv_heads, queries_at, query_rows,
+            seen = chunks if layer < num_layers - 1 else last_chunks
+            attend_chunks(head_dim, terms, counters, stage + 10, seen, group, num_kv_heads, queries_at, query_rows,
                           positions, keys, values, block_stride, block_tables, table_rows, windows[layer],
                           attention_scratch, attended_at)  # fmt: skip
-
-            # Nothing after the last layer's attention looks at rows that give no logits.
-            first_group = 0 if layer < num_layers - 1 else first_logits_group
-            if ROWS * first_group >= num_rows:
-                break
-
-            add_linear(terms, bits, counters, stage + 7, num_blocks[1], weights[1][layer], biases[1][layer],
-                       attended_at, first_group, num_rows, strip_weights, total)  # fmt: skip
-
-            first_row = ROWS * first_group
-            for item in items(counters, stage + 8, num_rows - first_row, ROWS):
-                row = first_row + item
-                norm_only(total[row], norms[1][layer], activation, eps)
-                store_row(terms, activation, activations_at, width, row)
-
-            gated_linear(terms, bits, counters, stage + 9, num_blocks[2], weights[2][layer], biases[2][layer],
-                         activations_at, first_group, num_rows, strip_weights, strip, gated_at)  # fmt: skip
-
-            add_linear(terms, bits, counters, stage + 10, num_blocks[3], weights[3][layer], biases[3][layer], gated_at,
-                       first_group, num_rows, strip_weights, total)  # fmt: skip
         amx.release()
 
-        stage = STAGES_PER_LAYER * num_layers
+        stage = STAGES_PER_LAYER * (num_layers + 1)
         num_logits = logits_rows.shape[0]
         for item in items(counters, stage, num_logits, 1):
             row = logits_rows[item]

@@ -201,7 +201,7 @@ def turn(head, cos, sin, half):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def _norm_head(typing_context: Any, head, weight, num_vectors, eps):  # type: ignore[no-untyped-def]
+def norm_head(typing_context: Any, head, weight, num_vectors, eps):  # type: ignore[no-untyped-def]
     """RMS norm of one head, in place."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -265,7 +265,7 @@ def finish_head(head_dim, head, norm, eps, cos, sin, half, scale):  # type: igno
     where nothing is rotated. Arrays would count references here, in memory that all threads share.
     """
     if norm:
-        _norm_head(head, norm, np.uint64(head_dim // LANES), np.float32(eps))
+        norm_head(head, norm, np.uint64(head_dim // LANES), np.float32(eps))
     if half:
         turn(head, cos, sin, half)
     if scale != np.float32(1.0):

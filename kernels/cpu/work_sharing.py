@@ -66,6 +66,19 @@ def _yield_core(typing_context: Any) -> Any:
 
 
 @compiled()
+def _finish(done, num_done, num_items):  # type: ignore[no-untyped-def]
+    """Says how many items this thread has done and waits for the others'."""
+    if num_done:
+        _add(done, num_done)
+    spins = 0
+    while _read(done) < num_items:
+        _pause()
+        spins += 1
+        if spins > SPINS_BEFORE_YIELD:
+            _yield_core()
+
+
+@compiled()
 def items(counters, stage, num_items, per_claim):  # type: ignore[no-untyped-def]
     """Yields the items of a stage that are this thread's to do; ends when all are done, by whichever thread.
 
@@ -82,11 +95,18 @@ def items(counters, stage, num_items, per_claim):  # type: ignore[no-untyped-def
         for item in range(first, last):  # noqa: UP028  # Numba knows no `yield from`
             yield item
         num_done += last - first
-    if num_done:
-        _add(done, num_done)
-    spins = 0
-    while _read(done) < num_items:
-        _pause()
-        spins += 1
-        if spins > SPINS_BEFORE_YIELD:
-            _yield_core()
+    _finish(done, num_done, num_items)
+
+
+@compiled()
+def items_ahead(counters, stage, num_items):  # type: ignore[no-untyped-def]
+    """As `items`, each with the one that this thread does next, or -1, so that it may prepare that meanwhile."""
+    claimed = np.uint64(counters[stage].ctypes.data)
+    item = _add(claimed, 1)
+    num_done = 0
+    while item < num_items:
+        following = _add(claimed, 1)
+        yield item, following if following < num_items else -1
+        num_done += 1
+        item = following
+    _finish(claimed + np.uint64(8 * DONE), num_done, num_items)

@@ -196,7 +196,10 @@ def test_scores_of_ten_thousand_do_not_overflow(tiled, random):
     assert contexts.rows(1000 * keys, [129]).equal(values)
 
 
-def test_chunks_are_of_32_rows_where_all_threads_find_work_and_else_of_16():
+def test_chunks_are_as_large_as_leaves_all_threads_work():
+    assert plan_chunks(np.array([700]), num_kv_heads=3, num_threads=2).tolist() == [
+        [0, 128], [128, 128], [256, 128], [384, 128], [512, 128], [640, 60],
+    ]  # fmt: skip
     counts = np.array([33, 1, 64])
     assert plan_chunks(counts, num_kv_heads=3, num_threads=2).tolist() == [
         [0, 32],

@@ -9,7 +9,7 @@ import torch
 from paged_chat.kernels import choose_backend, reference
 from paged_chat.kernels.cpu import amx
 from paged_chat.kernels.cpu.amx import COLUMNS, ROWS
-from paged_chat.kernels.cpu.amx_heads import SCRATCH_ROWS, project_heads
+from paged_chat.kernels.cpu.amx_heads import project_heads, scratch_rows
 from paged_chat.kernels.cpu.amx_layout import tiles_for
 from paged_chat.kernels.cpu.arrays import address, stride_bytes
 from paged_chat.kernels.cpu.packed_linear import pack, quantise
@@ -52,11 +52,11 @@ def compile_heads(bits, terms):
     ):  # fmt: skip
         amx.configure(np.uint64(shapes.ctypes.data))
         scratch = strip_scratch(terms, packed, HEAD_DIM // COLUMNS)
-        heads = amx.aligned_floats(SCRATCH_ROWS * HEAD_DIM).reshape(SCRATCH_ROWS, HEAD_DIM)
+        heads = amx.aligned_floats(scratch_rows(hidden.shape[0], num_blocks) * HEAD_DIM)
         store_rows(terms, counters, hidden, activations)
         project_heads(HEAD_DIM, terms, bits, BFLOAT16, counters, 1, num_blocks, packed, bias,
-                      np.uint64(activations.ctypes.data), NUM_HEADS, NUM_KV_HEADS, query_norm, key_norm,
-                      np.float32(1e-5), has_rope, cos, sin, positions, slots, num_decodes, np.float32(0.5),
+                      np.uint64(activations.ctypes.data), 0, hidden.shape[0], NUM_HEADS, NUM_KV_HEADS, query_norm,
+                      key_norm, np.float32(1e-5), has_rope, cos, sin, positions, slots, num_decodes, np.float32(0.5),
                       np.float32(0.25), keys, values, block_stride, scratch, heads, decode_queries,
                       np.uint64(queries.ctypes.data), query_rows)  # fmt: skip
         amx.release()

@@ -141,6 +141,16 @@ def test_nan_in_a_row_shows_in_that_row_only(generator, add, bits):
     np.testing.assert_array_equal(found[others], expected[others])
 
 
+@both_kinds
+def test_many_columns_are_added_in_chunks_that_change_no_bit(generator, add, bits, terms):
+    """Of 8 tiles of rows and more; fewer are added in one go."""
+    weights = quantise(normal(generator, 2 * LANES, 48 * COLUMNS), bits)
+    hidden, total = normal(generator, 130, 48 * COLUMNS), normal(generator, 144, 2 * LANES)
+    together = add(weights, hidden, total)
+    assert worst_error(together[:130], total[:130] + dense_product(weights, hidden)) < TOLERANCES[terms]
+    np.testing.assert_array_equal(add(weights, hidden, total, num_blocks=2), together)
+
+
 def test_blocks_of_rows_fit_a_cores_cache_and_give_every_thread_work():
     kibi = 1024
     assert [count_blocks(rows, 576, 960, 1, 2) for rows in (1, 16, 49, 560, 561, 1073)] == [1, 1, 1, 1, 2, 2]
@@ -161,10 +171,10 @@ def compile_gated(bits, terms):
     def step(counters, shapes, hidden, packed, bias, num_blocks, first_group, activations, gated):
         amx.configure(np.uint64(shapes.ctypes.data))
         scratch = strip_scratch(terms, packed, 1)
-        strip = amx.aligned_floats(4 * ROWS * ROWS).reshape(2 * ROWS, 2 * ROWS)
+        strips = amx.aligned_floats(8 * ROWS * ROWS)
         store_rows(terms, counters, hidden, activations)
         gated_linear(terms, bits, counters, 1, num_blocks, packed, bias, np.uint64(activations.ctypes.data),
-                     first_group, hidden.shape[0], scratch, strip, np.uint64(gated.ctypes.data))  # fmt: skip
+                     first_group, hidden.shape[0], scratch, strips, np.uint64(gated.ctypes.data))  # fmt: skip
         amx.release()
 
     return step
@@ -226,6 +236,20 @@ def test_a_gated_row_is_the_same_to_the_bit_in_any_batch_of_any_blocks_by_any_th
     part = gate(weights, hidden, NO_BIAS, 2, first_group=3)
     np.testing.assert_array_equal(part[48:], together[48:])
     assert not part[:48].any()
+
+
+@both_kinds
+def test_rows_gated_beside_the_next_product_are_those_gated_after_it(generator, gate, bits, terms):
+    """Beside it they are from 16 groups of columns on, in whole pairs of tiles of rows."""
+    inner = 3 * COLUMNS
+    weights = quantise(0.1 * normal(generator, 2 * inner, 18 * COLUMNS), bits)
+    hidden = normal(generator, 112, 18 * COLUMNS)
+    together = gate(weights, hidden)
+    gates, ups = np.split(dense_product(weights, hidden), 2, axis=1)
+    assert worst_error(together, gates / (1 + np.exp(-gates)) * ups) < 2 * TOLERANCES[terms]
+    for row in (0, 15, 16, 63, 96, 111):
+        np.testing.assert_array_equal(gate(weights, hidden[row : row + 1])[0], together[row])
+    np.testing.assert_array_equal(gate(weights, hidden, NO_BIAS, 3, num_threads=3), together)
 
 
 @pytest.mark.parametrize(("bits", "terms"), [(8, 3)])

@@ -7,7 +7,7 @@ import pytest
 
 from paged_chat.kernels.cpu.simd import compiled
 from paged_chat.kernels.cpu.team import Team, default_threads
-from paged_chat.kernels.cpu.work_sharing import items, new_counters
+from paged_chat.kernels.cpu.work_sharing import items, items_ahead, new_counters
 
 NUM_STAGES = 6
 
@@ -27,6 +27,14 @@ def add_neighbours(counters, values):
     for stage in range(values.shape[0] - 1):
         for item in items(counters, stage, num_items, 1):
             values[stage + 1, item] = values[stage, item] + values[stage, (item + 1) % num_items]
+
+
+@compiled()
+def follow_items(counters, num_done, following):
+    """num_done [items] += 1, and following [items] gets what the thread is to do next."""
+    for item, after in items_ahead(counters, 0, num_done.shape[0]):
+        num_done[item] += 1
+        following[item] = after
 
 
 def run_stages(team, seed, num_items=5):
@@ -109,3 +117,18 @@ def test_the_number_of_threads_is_omps_or_that_of_the_cores(monkeypatch, wished,
     monkeypatch.setenv("OMP_NUM_THREADS", wished)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3, 4, 5}, raising=False)
     assert default_threads() == (expected or 6)
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_each_item_comes_once_with_the_one_that_its_thread_does_next(num_threads):
+    for num_items in (0, 1, 50):
+        num_done, following = np.zeros(num_items, np.int64), np.full(num_items, -2)
+        Team(num_threads).run(follow_items, new_counters(1), num_done, following)
+        assert num_done.tolist() == [1] * num_items
+        after = sorted(following[following >= 0].tolist())
+        assert len(set(after)) == len(after)  # nobody prepares what another does
+        assert all(after > item for item, after in enumerate(following) if after >= 0)
+        # Each thread's last item is followed by nothing.
+        assert num_items - len(after) == len(following[following == -1]) <= num_threads
+        if num_threads == 1 and num_items:
+            assert following.tolist() == [*range(1, num_items), -1]

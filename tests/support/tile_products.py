@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from paged_chat.kernels.cpu import amx
 from paged_chat.kernels.cpu.amx import COLUMNS
 from paged_chat.kernels.cpu.amx_layout import num_parts_of, store_row
-from paged_chat.kernels.cpu.amx_linear import STRIP
+from paged_chat.kernels.cpu.amx_strip import STRIP
 from paged_chat.kernels.cpu.packed_linear import GroupedWeights
 from paged_chat.kernels.cpu.simd import compiled
 from paged_chat.kernels.cpu.team import Team

@@ -15,11 +15,13 @@ import tiny_models
 from packed_twin import dense_twin
 from paged_chat.engine import ChatMessage, Engine, EngineConfig, SamplingParams
 from paged_chat.engine.home import prepared_folder
+from paged_chat.engine.model import tiled_decoder
 from paged_chat.engine.model.decoder import Decoder
 from paged_chat.engine.model.loader import load_model
 from paged_chat.engine.model.packed_decoder import PackedDecoder
 from paged_chat.engine.model.tiled_decoder import MAX_EXACT_ROWS, MIN_TILED_ROWS, TiledDecoder
 from paged_chat.kernels.cpu import amx
+from paged_chat.kernels.cpu.amx_layer import count_panels
 from paged_chat.kernels.cpu.paged_attention import ROWS_BY_PIECE
 from paged_decoder import PagedDecoder
 
@@ -116,6 +118,25 @@ EXACT_EDGES = [*range(0, 330, 48), 330], [0, 2, 17, 48, 95, 97, 130, *range(170,
 def test_a_prompt_in_other_chunks_is_equal_to_the_bit(model, some_edges, other_edges):
     some, other = (in_chunks(tiled(model), "a", PROMPT, edges) for edges in (some_edges, other_edges))
     assert some.equal(other)
+
+
+@each_family
+@pytest.mark.parametrize("num_panels", [0, 1, 3])
+def test_rows_in_panels_or_all_together_are_equal_to_the_bit(model, monkeypatch, num_panels):
+    """330 rows are two panels here, or as many as there are threads; the last one's end is padded."""
+    [expected] = tiled(model).step(("a", PROMPT))
+    monkeypatch.setattr(tiled_decoder, "count_panels", lambda *_: num_panels)
+    decoder = tiled(model)
+    [found], [after] = decoder.step(("a", PROMPT)), decoder.step(("a", PROMPT[:60]))
+    assert found.equal(expected)
+    assert after.isfinite().all()
+
+
+def test_rows_are_cut_into_panels_that_fit_a_cores_cache_as_many_for_each_thread():
+    assert [count_panels(rows, 576, 2) for rows in (1, 255, 256, 1073, 1136, 1137, 2048)] == [0, 0, 2, 2, 2, 4, 4]
+    assert count_panels(1073, 576, 16) == 0  # too few rows for so many
+    assert count_panels(1073, 2048, 2) == 8
+    assert count_panels(1073, 4096, 2) == 0  # too few rows fit
 
 
 @each_family
