@@ -73,4 +73,5 @@ def web(
                     typer.launch(server.url)
                 wait_for(end_on_signal())
         finally:
+            service.close()  # first: what replies have so far is saved, and who is being answered is told of the end
             server.close()
