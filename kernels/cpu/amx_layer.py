@@ -36,8 +36,7 @@ def enter_attention(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Rows from 16 `first_group` up to `num_rows`, normed and projected to heads; the rest as in `project_heads`.
 
-    total: float32 [padded M, W]; norm: float32 [W]; activation: scratch of this
-    thread, float32 [W].
+    total: float32 [padded M, W]; norm: float32 [W]; activation: scratch of this thread, float32 [W].
     """
     literally(terms)
     first_row = ROWS * first_group
@@ -57,8 +56,8 @@ def leave_attention(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """What was attended, projected onto the residual sum, and the gated layers after it.
 
-    num_blocks: of each product, int64 [3]; packed and biases: of the output, gate and up, and down projections,
-    of all layers, as are norms; attended: address of activations; the rest as in `enter_attention` and `gated_linear`.
+    num_blocks: of each product, int64 [3]; packed and biases: of the output, gate and up, and down projections, of all
+    layers, as are norms; attended: address of activations; the rest as in `enter_attention` and `gated_linear`.
     """
     literally(terms)
     literally(bits)
