@@ -343,9 +343,14 @@ def test_a_token_that_is_no_number_harms_only_the_request_that_holds_it(make_eng
     prompts = [[1, 2, 3, 4], [5, 6, 40, 7], [8, 9, 10]]
     before = engine.generate(prompts, greedy(4, ignore_eos=True))
     decoder = engine.model.decoder
-    embedding = decoder.weights.embedding if hasattr(decoder, "weights") else decoder._weights._embedding
-    embedding.data = embedding.clone()
-    embedding[40] = torch.nan
+    if hasattr(decoder, "weights"):
+        embedding = decoder.weights.embedding
+        embedding.data = embedding.clone()
+        embedding[40] = torch.nan
+    else:
+        arrays = decoder._weights
+        arrays._embedding = arrays._embedding.copy()
+        arrays._embedding[40] = 0x7FC0  # NaN in bfloat16
     requests = [engine.submit(prompt, greedy(4, ignore_eos=True), salt="afterwards") for prompt in prompts]
     deltas = []
     while engine.has_unfinished:

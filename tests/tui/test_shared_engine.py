@@ -216,4 +216,4 @@ def test_asking_for_a_shared_engine_where_there_is_none_is_an_error_before_the_s
 def test_an_unknown_choice_is_a_usage_error():
     result = CliRunner().invoke(command, ["--engine", "both"])
     assert result.exit_code == 2
-    assert "--engine must be one of auto, own, shared" in result.output
+    assert "'--engine': must be one of auto, own, shared, not 'both'" in result.output

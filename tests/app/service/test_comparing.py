@@ -103,10 +103,10 @@ def test_one_bad_variant_has_all_refused_and_nothing_stored(desk, chat):
     assert str(refused.value).split("; ") == [
         "temperature 900: temperature must be at least 0 and at most 100, not 900.0",
         "nosuch: no settings are kept as 'nosuch', and a setting is name=value",
-        "beam width 2: beam_width 2 looks for the likeliest replies and draws nothing: set temperature to 0 instead of "
-        "0.7, or beam_width to 1",
+        "beam width 2: beam width 2 looks for the likeliest replies and draws nothing: set temperature to 0 instead of "
+        "0.7, or beam width to 1",
         "system poet: no system prompt is kept as 'poet'",
-        "top p x: top p must be a number, not 'x'",
+        "top p x: top p must be above 0 and at most 1, not 'x'",
     ]
     assert len(desk.store.tree(chat.id)) == 0
 
