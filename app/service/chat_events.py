@@ -77,6 +77,18 @@ EnginePhase = Literal["loading", "ready", "failed", "closed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFetch:
+    """A model that was chosen and is being downloaded while another one answers.
+
+    error: why it won't be taken, and what to do; then the other one stays.
+    """
+
+    model: str
+    progress: LoadProgress | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStatus:
     """How the model stands.
 
@@ -86,6 +98,7 @@ class EngineStatus:
     load_s: seconds that loading took, once it is ready.
     error: why it failed, and what to do, for people to read.
     server: where the engine runs, if that is in another process.
+    fetch: what is to take its place once it is on this machine.
     """
 
     phase: EnginePhase
@@ -95,6 +108,7 @@ class EngineStatus:
     load_s: float | None = None
     error: str | None = None
     server: str | None = None
+    fetch: ModelFetch | None = None
 
 
 ChatEvent: TypeAlias = ReplyUpdate | ChatChanged

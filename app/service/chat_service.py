@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from paged_chat.engine.config import EngineConfig
@@ -27,9 +28,10 @@ from .chat_library import ChatLibrary
 from .comparing import check_all_fit, compared_replies, under_variant
 from .default_sampling import DefaultSampling, default_sampling_of
 from .engine_host import EngineHost
+from .model_fetch import FindModel, ModelFetcher, take_any_name
 from .model_notice import ModelNotice, model_notice
 from .new_turn import find_whole, new_replies, parent_of_edit, parent_of_message, question_of, request_params
-from .own_engine import open_own_engine
+from .own_engine import find_own_model, open_own_engine
 from .prompts import check_fits, check_room
 from .reply_desk import ReplyDesk
 from .served_engine import EngineServer, OpenEngine
@@ -65,6 +67,7 @@ class ChatService(ChatLibrary):
         config: EngineConfig | None = None,
         default_sampling: SamplingParams | None = None,
         server: EngineServer | None = None,
+        find_model: FindModel | None = None,
     ) -> None:
         """Begins to load the model, and marks drafts that a killed process left as stopped.
 
@@ -72,6 +75,8 @@ class ChatService(ChatLibrary):
         open_engine: makes an engine of a configuration, an AsyncEngine by default; a FakeEngine's `open` in tests.
         default_sampling: what a new chat gets unless it is told otherwise; None is what suits the model.
         server: another process whose engine is used, until a model is chosen here.
+        find_model: looks for a model before the one that answers is closed; None does so for an AsyncEngine, and
+            takes any name for an `open_engine` that is given.
         """
         try:
             store.stop_orphaned_drafts()
@@ -93,6 +98,8 @@ class ChatService(ChatLibrary):
                 else DefaultSampling(default_sampling)
             ),
         )
+        self._find_model = find_model or (find_own_model if open_engine is None else take_any_name)
+        self._fetcher = ModelFetcher(self._host.show_fetch)
         self._planning = Background(num_threads=1)
         self._plans = TurnPlans(self._chats, self._host, self._planning)
         self._tokens = TokenLookup(self._chats, stores, self._host, self._planning)
@@ -308,27 +315,41 @@ class ChatService(ChatLibrary):
     def switch_model(self, model: str, *, force: bool = False) -> None:
         """Closes the engine and loads another model for all chats, in the background; they keep what they name.
 
-        Also loads the same model again after it failed. Raises InvalidParameter for an empty name, and ModelInUse
-        while replies are being written or other programs use the engine, unless `force` ends that.
+        Also loads the same model again after it failed. A model that has to be downloaded first is, while the other one
+        goes on answering; `engine_status.fetch` tells of it, and says why where it can't be taken.
+
+        Raises, and the model that answers stays: InvalidParameter for an empty name; ModelNotFound, ModelUnsupported
+        or ModelFileInvalid for what can't be loaded; ModelInUse while replies are being written or other programs use
+        the engine, unless `force` ends that.
         """
-        self._switch(replace(self._host.config, model=model), None, force)
+        config = replace(self._host.config, model=model)
+        fetch = self._find_model(model)
+        if fetch is None or self.engine_status.phase != "ready":
+            self._fetcher.forget()
+            self._switch(config, None, force)
+            return
+        if not force:
+            self._check_unused()
+        self._fetcher.begin(model, fetch, partial(self._switch, config, None, force))
 
     def use_server(self, server: EngineServer, *, force: bool = False) -> None:
         """Closes the engine and uses that of another process, with the model that it has. Raises ModelInUse."""
+        self._fetcher.forget()
         self._switch(self._host.config, server, force)
 
     def _switch(self, config: EngineConfig, server: EngineServer | None, force: bool) -> None:
         with self._sending:
             if force:
                 self._desk.stop()
-            elif uses := self._model_uses():
-                raise ModelInUse(f"{' and '.join(uses)}: another model would end that")
+            else:
+                self._check_unused()
             self._host.switch(config, server)
 
-    def _model_uses(self) -> list[str]:
+    def _check_unused(self) -> None:
         num_running = len(self._desk.running())
         replies = [counted(num_running, "reply is being written", "replies are being written")] if num_running else []
-        return replies + self._host.guests.words
+        if uses := replies + self._host.guests.words:
+            raise ModelInUse(f"{' and '.join(uses)}: another model would end that")
 
     def ask_engine(self, query: Query[Result]) -> Future[Result]:
         """Has the engine answer between two steps: snapshots, block events.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from ..engine_query import Query
 from ..errors import EngineUnavailable, service_closed, words_of
 from ..promises import chained
 from ..transcript.transcript import ChatModel, Transcript
-from .chat_events import EnginePhase, EngineStatus
+from .chat_events import EnginePhase, EngineStatus, ModelFetch
 from .engine_guests import EngineGuests
 from .served_engine import EngineServer, ModelFigures, OpenEngine, ServedEngine, model_figures
 
@@ -75,13 +75,14 @@ class EngineHost:
         self._server = server
         self._is_closed = False
         self._served: ServedEngine | None = None
+        self._fetch: ModelFetch | None = None
         self._loaded: Future[LoadedEngine] = Future()
         self._status = self._status_of("loading")
         self._exchange(None, self._loaded)
 
     @property
     def status(self) -> EngineStatus:
-        return self._status
+        return replace(self._status, fetch=self._fetch)
 
     @property
     def config(self) -> EngineConfig:
@@ -126,6 +127,15 @@ class EngineHost:
         _refuse(before, EngineUnavailable(f"another model was chosen while {self._status.model} was loading"))
         self._set(loaded, self._status_of("loading"))
         self._exchange(old, loaded)
+
+    def show_fetch(self, fetch: ModelFetch | None) -> None:
+        """What is downloaded to take this model's place becomes a part of the status."""
+        with self._lock:
+            if fetch == self._fetch:
+                return
+            self._fetch = fetch
+            listeners = list(self._listeners)
+        self._tell(listeners)
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
         """Waits so long for the engine's end; a step or a download that takes longer ends with the process."""
@@ -214,6 +224,10 @@ class EngineHost:
                 return
             self._status = status
             listeners = list(self._listeners)
+        self._tell(listeners)
+
+    def _tell(self, listeners: Iterable[Callable[[EngineStatus], None]]) -> None:
+        status = self.status
         for on_change in listeners:
             try:
                 on_change(status)

@@ -92,7 +92,7 @@ class Watchers:
     def engine_changed(self, status: EngineStatus) -> None:
         for watcher in self._watchers_of_app():
             # Progress comes with every megabyte of a download.
-            watcher.tell("engine", lambda: status, paced=status.phase == "loading")
+            watcher.tell("engine", lambda: status, paced=status.phase == "loading" or status.fetch is not None)
 
     def close(self) -> None:
         """Ends all watching; what was told can still be read."""

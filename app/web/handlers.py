@@ -184,17 +184,20 @@ class SettingsHandlers:
     # The model
 
     def switch_model(self, model: str | None) -> list[Update]:
-        """Where that would end what others do, says so, and shows the button that does it all the same."""
-        with _shown_to_people():
-            try:
-                self._service.switch_model((model or "").strip())
-            except ModelInUse as error:
-                return [gr.update(value=f"{error}.", visible=True), gr.update(visible=True)]
-        return [gr.update(visible=False), gr.update(visible=False)]
+        """What is wrong with the model stands there until another is chosen.
+
+        Where it would end what others do, the button shows that does it all the same.
+        """
+        return self._switch_model(model, force=False)
 
     def force_model(self, model: str | None) -> list[Update]:
-        with _shown_to_people():
-            self._service.switch_model((model or "").strip(), force=True)
+        return self._switch_model(model, force=True)
+
+    def _switch_model(self, model: str | None, *, force: bool) -> list[Update]:
+        try:
+            self._service.switch_model((model or "").strip(), force=force)
+        except PagedChatError as error:
+            return [gr.update(value=f"{error}.", visible=True), gr.update(visible=isinstance(error, ModelInUse))]
         return [gr.update(visible=False), gr.update(visible=False)]
 
     def _chat(self, chat_id: str, request: gr.Request) -> Chat:

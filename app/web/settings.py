@@ -57,7 +57,7 @@ def build_settings(service: ChatService) -> None:
                 "Load it all the same", size="sm", variant="stop", visible=False, elem_id="pc-force-model"
             )
 
-        refusal = gr.Markdown(visible=False)
+        refusal = gr.Markdown(visible=False, elem_id="pc-model-refusal")
         gr.Markdown("### System prompt of this chat")
         system_prompt = gr.Textbox(
             show_label=False,

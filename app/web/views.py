@@ -115,6 +115,8 @@ def engine_view(status: EngineStatus) -> dict[str, Any]:
     view = asdict(status)
     if status.progress is not None:
         view["progress"]["words"] = STAGE_WORDS[status.progress.stage].capitalize()
+    if status.fetch is not None and status.fetch.progress is not None:
+        view["fetch"]["progress"]["words"] = STAGE_WORDS[status.fetch.progress.stage].capitalize()
     return view
 
 

@@ -109,6 +109,13 @@ def model_path(model: str) -> Path:
     return model_on_disk(model).path
 
 
+def is_here(model: str) -> bool:
+    """Whether loading it asks no network. Raises ModelNotFound where no path of that name can be a model."""
+    if (entry := catalog_entry(model)) is not None:
+        return entry.is_here
+    return _local(model) is not None or (HUB_ID.fullmatch(model) is not None and cached_snapshot(model) is not None)
+
+
 def is_hub_id(model: str) -> bool:
     """Whether a name is one of the hub's, and nothing that lies here."""
     return catalog_entry(model) is None and _local(model) is None and HUB_ID.fullmatch(model) is not None

@@ -10,6 +10,7 @@ import pytest
 
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.app.service.default_sampling import GENERAL_SAMPLING
+from paged_chat.app.service.model_fetch import FindModel
 from paged_chat.app.store.store import Store, default_path
 
 pytest.importorskip("playwright", reason="playwright isn't installed")
@@ -58,16 +59,24 @@ Serve = Callable[..., Served]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """`serve(accounts={"ann": "secret"}, max_model_len=512)` serves a page until the end of the test."""
+    """`serve(accounts={"ann": "secret"}, max_model_len=512)` serves a page until the end of the test.
+
+    find_model: looks for a model that is chosen, as the service takes it.
+    """
     from paged_chat.app.api.accounts import Accounts
     from paged_chat.app.web.server import WebServer
 
     ends: list[Callable[[], None]] = []
 
-    def serve(accounts: dict[str, str] | None = None, engine: FakeEngine | None = None, **options: Any) -> Served:
+    def serve(
+        accounts: dict[str, str] | None = None,
+        engine: FakeEngine | None = None,
+        find_model: FindModel | None = None,
+        **options: Any,
+    ) -> Served:
         engine = engine or FakeEngine(**options)
         store = Store(default_path())
-        service = ChatService(store, engine.open, default_sampling=GENERAL_SAMPLING)
+        service = ChatService(store, engine.open, default_sampling=GENERAL_SAMPLING, find_model=find_model)
         server = WebServer(service, "127.0.0.1", free_port(), Accounts(accounts or {}), token="secret")
         ends.extend([store.close, engine.close, service.close, server.close])
         return Served(server.url, service, store, engine)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from threading import Event
 
 from playwright.sync_api import expect
 
@@ -9,7 +10,10 @@ from chat_desk import until
 from paged_chat.app.api.remote_engine import RemoteEngine
 from paged_chat.app.api.server_record import ServerRecord
 from paged_chat.app.service.default_sampling import GENERAL_SAMPLING
+from paged_chat.app.service.own_engine import find_own_model
 from paged_chat.app.service.served_engine import model_figures
+from paged_chat.engine.errors import ModelNotFound
+from paged_chat.engine.progress import LoadProgress
 from patience import PATIENCE_S
 
 
@@ -131,6 +135,14 @@ def test_a_system_prompt_is_kept_as_a_preset_and_used_in_another_chat(chat, engi
     expect(prompt).to_have_value("Answer like a pirate.")
 
 
+def load_model(chat, name):
+    drawer = chat.page.locator("#pc-settings")
+    field = drawer.locator("#pc-model input")
+    field.fill(name)
+    field.press("Enter")
+    drawer.get_by_role("button", name="Load this model").click()
+
+
 def test_another_model_waits_for_running_replies_or_stops_them(chat, engine):
     engine.enqueue("a long reply")
     engine.hold()
@@ -138,10 +150,7 @@ def test_another_model_waits_for_running_replies_or_stops_them(chat, engine):
     engine.let(6)
     expect(chat.reply()).to_have_text("a long")
     drawer = chat.open_settings()
-    model = drawer.locator("#pc-model input")
-    model.fill("other-model")
-    model.press("Enter")
-    drawer.get_by_role("button", name="Load this model").click()
+    load_model(chat, "other-model")
     words = "1 reply is being written: another model would end that"
     expect(chat.page.get_by_text(words)).to_be_visible()
     engine.may_load.clear()
@@ -153,16 +162,57 @@ def test_another_model_waits_for_running_replies_or_stops_them(chat, engine):
     expect(chat.page.locator(".model")).to_have_text("other-model")
 
 
+def test_a_wrong_name_is_refused_in_its_place_and_the_old_model_goes_on(open_tab, serve, tmp_path):
+    served = serve(find_model=find_own_model)
+    chat = open_tab(url=served.url)
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF, and no more")
+    drawer = chat.open_settings()
+    refusal = drawer.locator("#pc-model-refusal")
+    load_model(chat, "smolm2-135m")
+    expect(refusal).to_contain_text("there is no model 'smolm2-135m': it is neither a name of the catalogue")
+    load_model(chat, str(broken))
+    expect(refusal).to_contain_text("broken.gguf")
+    expect(drawer.get_by_role("button", name="Load it all the same")).to_be_hidden()
+    served.engine.enqueue("Still here.")
+    chat.ask("Are you there?")
+    expect(chat.reply()).to_have_text("Still here.")
+    assert [model.model_name for model in served.engine.models] == ["smollm2-135m"]
+
+
+def test_a_download_is_shown_and_what_comes_of_it(open_tab, serve):
+    may_end, error = Event(), ModelNotFound("the hub has no public model 'owner/tiny'")
+
+    def find_model(model):
+        def fetch(on_progress):
+            on_progress(LoadProgress("download", 25, 100))
+            assert may_end.wait(PATIENCE_S)
+            raise error
+
+        return fetch
+
+    served = serve(find_model=find_model)
+    chat = open_tab(url=served.url)
+    chat.open_settings()
+    load_model(chat, "owner/tiny")
+    words = "Downloading tiny · 25 % of 0 MB; smollm2-135m answers meanwhile"
+    expect(chat.page.locator(".welcome .loading")).to_have_text(words)
+    served.engine.enqueue("Still here.")
+    chat.ask("Are you there?")
+    expect(chat.reply()).to_have_text("Still here.")
+    expect(chat.page.locator(".engine-note")).to_have_text(words)
+    may_end.set()
+    expect(chat.notice).to_contain_text("the hub has no public model 'owner/tiny'. smollm2-135m goes on answering.")
+    expect(chat.page.locator(".engine-note")).to_be_hidden()
+
+
 def test_another_model_is_not_taken_from_a_program_that_uses_this_one_without_asking(chat, served, engine):
     address = served.url.removeprefix("http://")
     terminal = RemoteEngine(ServerRecord(command="web", address=address, pid=0, token="secret"))
     try:
         terminal.call(model_figures.ask()).result(PATIENCE_S)
         drawer = chat.open_settings()
-        model = drawer.locator("#pc-model input")
-        model.fill("other-model")
-        model.press("Enter")
-        drawer.get_by_role("button", name="Load this model").click()
+        load_model(chat, "other-model")
         words = "1 other program uses this model: another model would end that"
         expect(chat.page.get_by_text(words)).to_be_visible()
         assert [one.model_name for one in engine.models] == [served.service.engine_status.model]

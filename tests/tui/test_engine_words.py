@@ -2,7 +2,7 @@
 
 import pytest
 
-from paged_chat.app.service.chat_events import EngineStatus
+from paged_chat.app.service.chat_events import EngineStatus, ModelFetch
 from paged_chat.engine.progress import LoadProgress
 from paged_chat.tui.widgets.engine_words import engine_words
 
@@ -18,3 +18,9 @@ from paged_chat.tui.widgets.engine_words import engine_words
 )
 def test_a_model_that_loads(progress, words):
     assert engine_words(EngineStatus(phase="loading", model="smollm2-135m", progress=progress)) == words
+
+
+def test_a_model_that_answers_while_another_is_downloaded():
+    fetch = ModelFetch(model="owner/qwen", progress=LoadProgress("download", 45, 100))
+    status = EngineStatus(phase="ready", model="smollm2-135m", fetch=fetch)
+    assert engine_words(status) == "smollm2-135m, downloading qwen 45%"

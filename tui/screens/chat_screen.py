@@ -28,7 +28,7 @@ from ..widgets.chat_list import ChatList
 from ..widgets.completions import Completions
 from ..widgets.conversation import Conversation
 from ..widgets.empty_state import EmptyState
-from ..widgets.engine_words import engine_words
+from ..widgets.engine_words import engine_words, short_name
 from ..widgets.key_line import KeyLine
 from ..widgets.meter import Meter
 from ..widgets.prompt import Prompt
@@ -227,6 +227,10 @@ class ChatScreen(ChatActions):
             was_ready = before is not None and before.phase == "ready" and before.model == status.model
             words = "has stopped" if was_ready else "didn't load"
             self.notify(f"The model {words}: {status.error}", severity="error", timeout=15, markup=False)
+        refused = status.fetch is not None and status.fetch.error
+        if refused and (before is None or before.fetch != status.fetch):
+            words = f"{refused}. {short_name(status.model)} goes on answering."
+            self.notify(words, severity="error", timeout=15, markup=False)
         self.show_title()
 
     # Layout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paged_chat.app.load_words import STAGE_WORDS
+from paged_chat.app.load_words import progress_words
 from paged_chat.app.service.chat_events import EngineStatus
 
 
@@ -17,12 +17,9 @@ def engine_words(status: EngineStatus | None, *, is_closed: bool = False) -> str
         return "the chats are closed" if is_closed else "opening the chats"
     name = short_name(status.model)
     if status.phase == "loading":
-        if status.progress is None:
-            return f"loading {name}"
-        stage, done, total = status.progress.stage, status.progress.done, status.progress.total
-        if stage == "warm up" and not total:  # kernels are compiled and measured for this processor
-            return f"{STAGE_WORDS[stage]} {name}: at first a minute or two"
-        return f"{STAGE_WORDS[stage]} {name}" + (f" {done / total:.0%}" if total else "")
+        return f"loading {name}" if status.progress is None else progress_words(name, status.progress)
     if status.phase == "failed":
         return f"{name} didn't load" if status.server is None else f"{name} has gone"
+    if status.fetch is not None and status.fetch.progress is not None:
+        return f"{name}, {progress_words(short_name(status.fetch.model), status.fetch.progress)}"
     return name if status.server is None else f"{name} (shared)"

@@ -5,7 +5,8 @@ import { CompareDialog } from "./compare_dialog.js";
 import { Composer, PLAN_PAUSE_MS } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { el, iconButton } from "./dom.js";
-import { loadingWords } from "./engine.js";
+import { engineWords } from "./engine.js";
+import { shortModel } from "./format.js";
 import { bindKeys, showKeys } from "./keys.js";
 import { Line } from "./line.js";
 import { attempt, isByKeyboard, mountNotices, notify } from "./notices.js";
@@ -91,11 +92,14 @@ class Page {
 
   takeEngine(status) {
     const isNew = this.engine?.phase !== status.phase;
+    const refusal = status.fetch?.error;
+    if (refusal && this.engine && this.engine.fetch?.error !== refusal) notify(`${refusal}. ${shortModel(status.model)} goes on answering.`, { isError: true });
     this.engine = status;
     this.topBar.showEngine(status);
     this.welcome.showEngine(status);
-    this.engineNote.hidden = status.phase === "ready";
-    this.engineNote.textContent = loadingWords(status);
+    const words = engineWords(status);
+    this.engineNote.hidden = words === null;
+    this.engineNote.textContent = words ?? "";
     this.engineNote.classList.toggle("is-failed", status.phase === "failed");
     if (isNew && status.phase === "ready") this.composer.plan();
     if (isNew) dispatchEvent(new CustomEvent("paged-chat:engine", { detail: status }));

@@ -1,7 +1,7 @@
 // A chat without a message: what this is, three prompts to press, and how the model's loading goes.
 
 import { el } from "./dom.js";
-import { loadingWords } from "./engine.js";
+import { engineWords } from "./engine.js";
 
 const PROMPTS = [
   "Explain in five sentences why the sky is blue.",
@@ -25,11 +25,12 @@ export class Welcome {
   }
 
   showEngine(status) {
-    this.loading.hidden = status.phase === "ready";
+    const words = engineWords(status);
+    this.loading.hidden = words === null;
     this.loading.classList.toggle("is-failed", status.phase === "failed");
-    this.words.textContent = loadingWords(status);
-    this.bar.hidden = status.phase !== "loading";
-    const { progress } = status;
+    this.words.textContent = words ?? "";
+    this.bar.hidden = status.phase === "failed" || status.phase === "closed";
+    const progress = status.progress ?? status.fetch?.progress;
     if (progress?.total) this.bar.value = progress.done / progress.total;
     else this.bar.removeAttribute("value");
   }
