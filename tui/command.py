@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,7 @@ from paged_chat.app.commands.engine_options import (
 )
 from paged_chat.app.commands.help_option import HELP_OPTIONS
 from paged_chat.app.commands.interrupt import ignore_signals
+from paged_chat.app.engine_mode import EngineMode
 from paged_chat.app.errors import PagedChatError
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 KEYMAP_FILE = "keymap.toml"
 CHOICE_FILE = "tui-engine.txt"
-MODES = ("auto", "own", "shared")
 
 
 class NoTerminal(PagedChatError):
@@ -48,13 +48,13 @@ def tui(
     kernels: KernelsOption = "auto",
     num_blocks: NumBlocksOption = None,
     engine: Annotated[
-        str,
+        EngineMode,
         choice_option(
-            MODES,
+            EngineMode,
             metavar="WHICH",
             help="own loads a model here, shared uses that of a running paged-chat web or serve, auto asks.",
         ),
-    ] = "auto",
+    ] = EngineMode.AUTO,
 ) -> None:
     """Chat in the terminal: chats, streaming replies, and the cache beside them."""
     config = config_from(model, device, dtype, weights, kernels, num_blocks)
@@ -70,10 +70,10 @@ def tui(
     from paged_chat.app.store.default_path import default_path
 
     from .app import PagedChatTui
-    from .engine_choice import EngineChoice, EngineMode
+    from .engine_choice import EngineChoice
 
-    choice = EngineChoice(cast(EngineMode, engine), model, default_path().with_name(CHOICE_FILE))
-    if engine == "shared":
+    choice = EngineChoice(engine, model, default_path().with_name(CHOICE_FILE))
+    if engine is EngineMode.SHARED:
         choice.look()  # where there is none, that is said before the screen takes the terminal
     if not (sys.stdin.isatty() and sys.stderr.isatty()):  # it is on the latter that Textual draws
         raise NoTerminal(

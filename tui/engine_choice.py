@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from paged_chat.app.engine_mode import EngineMode
 from paged_chat.app.errors import EngineUnavailable, ExportRefused
-from paged_chat.app.known_models import is_same_model
 from paged_chat.app.porting.new_file import new_file
 
 if TYPE_CHECKING:
     from paged_chat.app.api.running_server import RunningServer
 
-EngineMode = Literal["auto", "own", "shared"]
 Answer = Literal["shared", "own", "always shared", "always own"]
 CHOICES: tuple[tuple[Answer, str], ...] = (
     ("shared", "Use its engine: one model in memory, one cache for both"),
@@ -22,7 +21,6 @@ CHOICES: tuple[tuple[Answer, str], ...] = (
     ("always shared", "Use it, now and whenever one runs"),
     ("always own", "Load a model here, now and always"),
 )
-NO_SERVER = "no `paged-chat web` or `serve` of yours runs here: start one first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +33,13 @@ class EngineQuestion:
     @property
     def words(self) -> str:
         words = f"{self.server.words} has {self.server.model} loaded."
-        if not is_same_model(self.server.model, self.wanted_model):
+        if not self.server.has_model(self.wanted_model):
             words += f" (Here it would be {self.wanted_model}.)"
         return f"{words} Which engine shall answer?"
 
 
 class EngineChoice:
-    """Decides once, at the start; what was remembered counts where the command line says "auto".
+    """Decides once, at the start; what was remembered counts where the command line says `auto`.
 
     server: whose engine is used; None for one of our own, and before it is decided.
     """
@@ -60,21 +58,19 @@ class EngineChoice:
         Raises EngineUnavailable where a shared engine was asked for and there is none.
         """
         wanted = self._wanted()
-        if wanted == "own":
+        if wanted is EngineMode.OWN:
             return None
-        from paged_chat.app.api.running_server import find_servers  # on the thread, behind the first frame
+        from paged_chat.app.api.running_server import NO_SERVER, server_for  # on the thread, behind the first frame
 
-        servers = find_servers()
-        same = [server for server in servers if is_same_model(server.model, self._model)]
-        self._found = next(iter(same or servers), None)
+        self._found = server_for(self._model)
         if self._found is None:
-            if self._mode == "shared":
+            if self._mode is EngineMode.SHARED:
                 raise EngineUnavailable(NO_SERVER)
             return None
-        if wanted == "auto":
+        if wanted is EngineMode.AUTO:
             return EngineQuestion(self._found, self._model)
         # Without being asked, a person gets another model only if they said so on this command line.
-        if same or self._mode == "shared":
+        if self._mode is EngineMode.SHARED or self._found.has_model(self._model):
             self.server = self._found
         return None
 
@@ -82,10 +78,8 @@ class EngineChoice:
         """What the person chose of CHOICES; None is our own."""
         which = (answer or "own").removeprefix("always ")
         if answer is not None and answer != which:
-            with (
-                contextlib.suppress(ExportRefused),
-                new_file(self._path, overwrite=True) as out,
-            ):  # else it is asked again
+            # Where it can't be kept, it is asked again.
+            with contextlib.suppress(ExportRefused), new_file(self._path, overwrite=True) as out:
                 out.write(f"{which}\n")
         self.server = self._found if which == "shared" else None
 
@@ -95,10 +89,9 @@ class EngineChoice:
             self._path.unlink(missing_ok=True)
 
     def _wanted(self) -> EngineMode:
-        if self._mode != "auto":
+        if self._mode is not EngineMode.AUTO:
             return self._mode
         try:
-            remembered = self._path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError):
-            return "auto"
-        return "shared" if remembered == "shared" else "own" if remembered == "own" else "auto"
+            return EngineMode(self._path.read_text(encoding="utf-8").strip())
+        except (OSError, ValueError):  # nothing is remembered, or nothing that can be read
+            return EngineMode.AUTO

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from paged_chat.engine.progress import OnProgress
 
+from ..known_models import is_same_model
 from . import server_record
 from .server_record import ENGINE_PATH, ServerRecord
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from .remote_engine import RemoteEngine
 
 ANSWER_S = 5.0
+NO_SERVER = "no `paged-chat web` or `serve` of yours runs here: start one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,10 @@ class RunningServer:
         """Such as "paged-chat web at 127.0.0.1:7860"."""
         return f"paged-chat {self.record.command} at {self.address}"
 
+    def has_model(self, model: str) -> bool:
+        """Whether that is the model which was meant by this name or path."""
+        return is_same_model(self.model, model)
+
     def open(self, on_progress: OnProgress) -> RemoteEngine:
         """Its engine. Raises EngineUnavailable if it has gone meanwhile."""
         from .remote_engine import RemoteEngine
@@ -44,6 +50,12 @@ class RunningServer:
 def find_servers() -> list[RunningServer]:
     """Those whose engine can be used, the newest first; notes of servers that aren't there any more are removed."""
     return [found for record in server_record.records() if (found := _look_at(record)) is not None]
+
+
+def server_for(model: str) -> RunningServer | None:
+    """The newest with this model, else the newest of all; None where none runs."""
+    servers = find_servers()
+    return next((server for server in servers if server.has_model(model)), next(iter(servers), None))
 
 
 def _look_at(record: ServerRecord) -> RunningServer | None:

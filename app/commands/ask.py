@@ -12,6 +12,7 @@ import typer
 from paged_chat.engine.config import DEFAULT_MAX_NUM_SEQS, DEFAULT_MODEL, EngineConfig
 from paged_chat.engine.request import SamplingParams
 
+from ..engine_mode import EngineMode
 from .asker import EXIT_TERMINATED, AskedEngine, Asker
 from .engine_options import (
     DeviceOption,
@@ -42,7 +43,7 @@ from .sampling_options import (
     TopKOption,
     TopPOption,
 )
-from .shared_engine import EngineChoice, EngineOption, find_server, open_shared
+from .shared_engine import EngineOption, find_server, open_shared
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -83,7 +84,7 @@ def ask(
     weights: WeightsOption = "auto",
     kernels: KernelsOption = "auto",
     num_blocks: NumBlocksOption = None,
-    engine: EngineOption = EngineChoice.OWN,
+    engine: EngineOption = EngineMode.OWN,
 ) -> None:
     """Ask a model: each prompt is a chat of its own, replies are printed as they come."""
     params = from_options(

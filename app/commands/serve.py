@@ -7,7 +7,6 @@ import threading
 import typer
 
 from paged_chat.engine.config import DEFAULT_MODEL
-from paged_chat.engine.model import catalog
 
 from ..api.binding import SERVE_PORT
 from ..errors import EngineUnavailable
@@ -22,15 +21,9 @@ from .engine_options import (
     config_from,
 )
 from .help_option import HELP_OPTIONS
-from .interrupt import end_on_signal, wait_for
-from .server_options import (
-    DEFAULT_HOST,
-    AuthFileOption,
-    AuthOption,
-    HostOption,
-    PortOption,
-    accounts_for,
-)
+from .interrupt import end_on_signal
+from .server_options import DEFAULT_HOST, AuthFileOption, AuthOption, HostOption, PortOption
+from .server_start import accounts_for, serve_until
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -50,12 +43,11 @@ def serve(
 ) -> None:
     """Serve the engine to other programs, by OpenAI's API."""
     config = config_from(model, device, dtype, weights, kernels, num_blocks)
-    catalog.check_name(model)
-    accounts = accounts_for(host, port, auth, auth_file)
+    accounts = accounts_for(config, host, port, auth, auth_file)
 
     from ..api.routes import api_routes
     from ..api.server import ApiServer
-    from ..api.server_record import announced, record_of
+    from ..api.server_record import record_of
     from ..service.engine_host import EngineHost
     from ..service.own_engine import open_own_engine
 
@@ -65,9 +57,7 @@ def serve(
         record = record_of("serve", host, port)
         server = ApiServer(api_routes(engine_host, accounts, record.token), host, port)
         try:
-            with announced(record):
-                typer.echo(f"paged-chat serves {model} at {server.url}/v1 (Ctrl-C ends it)")
-                wait_for(ended)
+            serve_until(ended, record, f"paged-chat serves {model} at {server.url}/v1")
         finally:
             server.close()
         if engine_host.status.phase == "failed":

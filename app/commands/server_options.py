@@ -9,8 +9,7 @@ import typer
 
 from paged_chat.engine.number_range import NumberRange
 
-from ..api.accounts import Accounts, read_accounts
-from ..api.binding import LOOPBACK, check_address
+from ..api.binding import LOOPBACK
 from .number_option import number_option
 from .path_option import named_path
 
@@ -52,13 +51,3 @@ AuthFileOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", parser=named_path, help="The same from a file, USER:PASSWORD on each line."),
 ]
-
-
-def accounts_for(host: str, port: int, auth: list[str] | None, auth_file: Path | None) -> Accounts:
-    """Who may log in to a server that is about to be started at this address.
-
-    Raises AccountsRefused, and AddressRefused where nothing can be served, or nothing without accounts.
-    """
-    accounts = read_accounts(auth or (), auth_file)
-    check_address(host, port, has_accounts=len(accounts) > 0)
-    return accounts

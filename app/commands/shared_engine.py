@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from paged_chat.engine.config import EngineConfig
 
+from ..engine_mode import EngineMode
 from ..errors import EngineUnavailable
-from ..known_models import is_same_model
 from .choice_option import choice_option
 from .progress import load_progress
 
@@ -22,53 +21,45 @@ if TYPE_CHECKING:
 
 OTHERWISE = "leave --engine out to load a model for this command alone"
 
-
-class EngineChoice(StrEnum):
-    """What `--engine` may be."""
-
-    OWN = "own"
-    SHARED = "shared"
-    AUTO = "auto"
-
-
 EngineOption = Annotated[
-    EngineChoice,
+    EngineMode,
     choice_option(
-        EngineChoice,
+        EngineMode,
         metavar="WHICH",
         help="own loads a model, shared uses that of a running paged-chat web or serve, auto does so if it's the same.",
     ),
 ]
 
 
-def find_server(choice: EngineChoice, config: EngineConfig, *, is_model_given: bool) -> RunningServer | None:
+def find_server(mode: EngineMode, config: EngineConfig, *, is_model_given: bool) -> RunningServer | None:
     """The server whose engine is to be used; None for an engine of our own.
 
     config: what an engine of our own would be. is_model_given: whether its model was asked for, or is the default.
     Raises EngineUnavailable where a shared engine was asked for and there is none with that model, and
     typer.BadParameter where it was asked for with options that only an engine of our own can have.
     """
-    if choice is EngineChoice.OWN:
+    if mode is EngineMode.OWN:
         return None
     plain = EngineConfig(model=config.model, max_num_seqs=config.max_num_seqs)
-    if config != plain and choice is EngineChoice.AUTO:
+    if config != plain and mode is EngineMode.AUTO:
         return None
     if config != plain:
         raise typer.BadParameter(
             "--engine shared takes an engine as it runs: --device, --dtype, --weights, --kernels and --num-blocks "
             f"can't be chosen; {OTHERWISE}"
         )
-    from ..api.running_server import find_servers
+    from ..api.running_server import NO_SERVER, server_for
 
-    servers = find_servers()
-    same = [server for server in servers if is_same_model(server.model, config.model)]
-    if same or choice is EngineChoice.AUTO:
-        return next(iter(same), None)
-    if not servers:
-        raise EngineUnavailable(f"no `paged-chat web` or `serve` of yours runs here: start one, or {OTHERWISE}")
+    server = server_for(config.model)
+    if server is not None and server.has_model(config.model):
+        return server
+    if mode is EngineMode.AUTO:
+        return None
+    if server is None:
+        raise EngineUnavailable(f"{NO_SERVER}, or {OTHERWISE}")
     if is_model_given:
-        raise EngineUnavailable(f"{servers[0].words} has {servers[0].model} loaded, not {config.model}: {OTHERWISE}")
-    return servers[0]
+        raise EngineUnavailable(f"{server.words} has {server.model} loaded, not {config.model}: {OTHERWISE}")
+    return server
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from paged_chat.engine.config import DEFAULT_MODEL
-from paged_chat.engine.model import catalog
 
 from ..api.binding import WEB_PORT
 from ..imports import import_page
@@ -22,15 +21,9 @@ from .engine_options import (
     config_from,
 )
 from .help_option import HELP_OPTIONS
-from .interrupt import end_on_signal, wait_for
-from .server_options import (
-    DEFAULT_HOST,
-    AuthFileOption,
-    AuthOption,
-    HostOption,
-    PortOption,
-    accounts_for,
-)
+from .interrupt import end_on_signal
+from .server_options import DEFAULT_HOST, AuthFileOption, AuthOption, HostOption, PortOption
+from .server_start import accounts_for, serve_until
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -51,14 +44,13 @@ def web(
 ) -> None:
     """Open a page to chat on, in the browser."""
     config = config_from(model, device, dtype, weights, kernels, num_blocks)
-    catalog.check_name(model)
-    accounts = accounts_for(host, port, auth, auth_file)
+    accounts = accounts_for(config, host, port, auth, auth_file)
 
     if sys.stderr.isatty():
         typer.secho("paged-chat is starting …", dim=True, err=True)
     # Once the options are known to be good: the page takes seconds to import. The model's turn comes after it.
     import_page()
-    from ..api.server_record import announced, record_of
+    from ..api.server_record import record_of
     from ..service.chat_service import ChatService
     from ..store.store import Store, default_path
     from ..web.server import WebServer
@@ -67,11 +59,9 @@ def web(
         record = record_of("web", host, port)
         server = WebServer(service, host, port, accounts, record.token)
         try:
-            with announced(record):
-                typer.echo(f"paged-chat is at {server.url} (Ctrl-C ends it)")
-                if open_browser:
-                    typer.launch(server.url)
-                wait_for(end_on_signal())
+            if open_browser:
+                typer.launch(server.url)
+            serve_until(end_on_signal(), record, f"paged-chat is at {server.url}")
         finally:
             service.close()  # first: what replies have so far is saved, and who is being answered is told of the end
             server.close()

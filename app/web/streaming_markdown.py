@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..line_offset import offset_of_line
 from ..thinking import split_thinking
 from .markdown import blocks_of, fold_thinking
 
@@ -19,7 +20,7 @@ class BlockChange:
 class StreamingMarkdown:
     """Renders a growing text; a step costs what its last block costs, however long the text is.
 
-    Always: the blocks before `_line` are final. Only the last block can still change, for Markdown never reaches back
+    Always: the blocks before `_offset` are final. Only the last block can still change, for Markdown never reaches back
     over the beginning of a block, except with the link addresses that some write at the end of a text: the whole text
     is rendered once more when the reply has ended.
     """
@@ -46,7 +47,7 @@ class StreamingMarkdown:
         shown = (*head, *self._final, *(block.html for block in blocks))
         if len(blocks) > 1:
             self._final += [block.html for block in blocks[:-1]]
-            self._offset += _offset_of_line(answer[self._offset :], blocks[-1].line)
+            self._offset = offset_of_line(answer, blocks[-1].line, self._offset)
         num_kept = 0
         for old, new in zip(self._shown, shown, strict=False):
             if old != new:
@@ -54,10 +55,3 @@ class StreamingMarkdown:
             num_kept += 1
         self._shown = shown
         return BlockChange(num_kept, shown[num_kept:])
-
-
-def _offset_of_line(text: str, line: int) -> int:
-    offset = 0
-    for _ in range(line):
-        offset = text.index("\n", offset) + 1
-    return offset

@@ -1,17 +1,14 @@
 """From how many rows on dense weights are faster than packed ones on this machine: measured once, on a few layers.
 
-Packed weights are read fast and dense ones multiplied fast, by torch; where they cross depends on the processor. What a
-busy machine measures is not believed: then a constant serves, and the next start measures again.
+Packed weights are read fast and dense ones multiplied fast, by torch; where they cross depends on the processor.
 """
 
-import statistics
-import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 
-from ...kernels import Backend
 from ..batch import Batch
 from ..cache.kv_cache import KVCache
 from .config import ModelConfig
@@ -19,15 +16,12 @@ from .decoder import Decoder, DecoderInput
 from .packed_arrays import PackedArrays
 from .packed_decoder import ManyRows, PackedDecoder
 from .packed_weights import PackedWeights
+from .trial import BLOCK_SIZE, Trial, few_layers, few_of, first_win, run_trial, small_cache
 
 CANDIDATES = (48, 64, 96, 128, 192, 256)
 NEVER_FASTER = 512
 """Where dense weights win at no candidate: they still take the longest steps, where attention decides."""
-NUM_LAYERS = 3
-ROUNDS = 5
-MOST_SPREAD = 1.5
-"""Of a median from the best time: above, something else was running."""
-BLOCK_SIZE = 16
+NUM_ROUNDS = 5
 
 
 def measure_crossover(
@@ -40,38 +34,21 @@ def measure_crossover(
     weights = replace(dense.weights, layers=dense.weights.layers[: few.num_layers])
     few_dense = Decoder(few, weights, dense.backend, max(CANDIDATES))
     cache = small_cache(dense.backend, few, 1 + max(CANDIDATES) // BLOCK_SIZE, dtype)
-    return cross([_times(packed, few_dense, cache, num_rows) for num_rows in CANDIDATES])
+    return cross([_trial(packed, few_dense, cache, num_rows) for num_rows in CANDIDATES])
 
 
-def cross(times: list[tuple[list[float], list[float]]]) -> int | None:
-    """times: of packed and of dense weights for each candidate. The first from which on dense ones always win."""
-    if not all(is_steady(of_one) for pair in times for of_one in pair):
+def cross(trials: Sequence[Trial]) -> int | None:
+    """trials: packed weights against dense ones, for each candidate. The first from which on dense ones always win."""
+    if not all(trial.is_steady for trial in trials):
         return None
-    first = NEVER_FASTER
-    for num_rows, (packed, dense) in reversed(list(zip(CANDIDATES, times, strict=True))):
-        if min(dense) >= min(packed):
-            break
-        first = num_rows
-    return first
+    return first_win(CANDIDATES, trials) or NEVER_FASTER
 
 
-def is_steady(times: list[float]) -> bool:
-    """Whether nothing else seems to have run."""
-    return statistics.median(times) <= MOST_SPREAD * min(times)
-
-
-def _times(packed: ManyRows, dense: ManyRows, cache: KVCache, num_rows: int) -> tuple[list[float], list[float]]:
-    """Seconds for a prompt of so many tokens, in turns."""
+def _trial(packed: ManyRows, dense: ManyRows, cache: KVCache, num_rows: int) -> Trial:
+    """Of a prompt of so many tokens."""
     inputs = DecoderInput.from_batch(_prompt(num_rows))
-    times: tuple[list[float], list[float]] = ([], [])
-    for decoder in (packed, dense):
-        decoder.forward(inputs, cache.key_caches, cache.value_caches)
-    for _ in range(ROUNDS):
-        for decoder, spent in zip((packed, dense), times, strict=True):
-            started = time.perf_counter()
-            decoder.forward(inputs, cache.key_caches, cache.value_caches)
-            spent.append(time.perf_counter() - started)
-    return times
+    caches = (cache.key_caches, cache.value_caches)
+    return run_trial(lambda: packed.forward(inputs, *caches), lambda: dense.forward(inputs, *caches), NUM_ROUNDS)
 
 
 def _prompt(num_rows: int) -> Batch:
@@ -87,36 +64,4 @@ def _prompt(num_rows: int) -> Batch:
         logits_rows=np.empty(0, np.int64),
         num_decodes=0,
         max_query_len=num_rows,
-    )
-
-
-def small_cache(backend: Backend, config: ModelConfig, num_blocks: int, dtype: torch.dtype) -> KVCache:
-    """To measure with."""
-    return KVCache(
-        backend,
-        num_layers=config.num_layers,
-        num_blocks=num_blocks,
-        num_kv_heads=config.num_kv_heads,
-        block_size=BLOCK_SIZE,
-        head_dim=config.head_dim,
-        dtype=dtype,
-        device=torch.device("cpu"),
-    )
-
-
-def few_layers(config: ModelConfig) -> ModelConfig:
-    count = min(NUM_LAYERS, config.num_layers)
-    return replace(config, num_layers=count, windows=config.windows[:count], nope=config.nope[:count])
-
-
-def few_of(weights: PackedWeights, num_layers: int) -> PackedWeights:
-    """The first layers' weights, without a copy."""
-    return replace(
-        weights,
-        linears=tuple(tensor[:num_layers] for tensor in weights.linears),
-        biases=tuple(tensor[:num_layers] for tensor in weights.biases),
-        attention_norms=weights.attention_norms[:num_layers],
-        mlp_norms=weights.mlp_norms[:num_layers],
-        query_norms=weights.query_norms[:num_layers],
-        key_norms=weights.key_norms[:num_layers],
     )

@@ -27,9 +27,9 @@ _INNER = {
     "ffn_down": "mlp.down_proj",
 }
 ROPE_FACTORS = "rope_freqs.weight"
+FOUR_BIT_TYPES = ("Q4_0", "Q4_1", "Q4_K")
 # llama.cpp's converter turns these families' query and key rows from "two halves of a head" to "pairs", for its own
 # rotation; Qwen's it leaves as they are (conversion/llama.py, which smollm3's converter inherits).
-FOUR_BIT_TYPES = ("Q4_0", "Q4_1", "Q4_K")
 PERMUTED_FAMILIES = ("llama", "mistral", "smollm3")
 
 

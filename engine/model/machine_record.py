@@ -1,12 +1,12 @@
 """What was found out about this machine's kernels, kept so that no other start has to find it out again."""
 
+import contextlib
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ..home import cache_folder
+from ..whole_file import whole_file
 from .path_check import PathCheck
 
 
@@ -36,16 +36,9 @@ class MachineRecord:
         return cls(identity)
 
     def save(self) -> None:
-        """The file appears whole or not at all; of two processes that save at once, one is forgotten."""
-        work: str | None = None
-        try:
-            descriptor, work = tempfile.mkstemp(prefix=".machine-", dir=cache_folder())
-            with os.fdopen(descriptor, "w") as file:
-                json.dump(asdict(self), file, indent=1)
-            os.replace(work, _path())
-        except OSError:
-            if work is not None:
-                Path(work).unlink(missing_ok=True)
+        """Of two processes that save at once, one is forgotten."""
+        with contextlib.suppress(OSError), whole_file(_path()) as out:
+            json.dump(asdict(self), out, indent=1)
 
 
 def _path() -> Path:

@@ -7,9 +7,7 @@ what it was made from. Whatever is wrong with it, or with the disk, costs time a
 import json
 import math
 import mmap
-import os
 import shutil
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from torch import Tensor
 
 from ..home import prepared_folder
 from ..progress import LoadProgress, OnProgress
+from ..whole_file import whole_binary_file
 from .stale import remove_stale
 
 FORMAT_VERSION = 2
@@ -91,16 +90,13 @@ class PreparedFile:
 
         The file appears under its name only once it is whole, also with two processes at it.
         """
-        work: Path | None = None
         try:
             path = self.path
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             remove_stale(path.parent, f"{_WORK_PREFIX}*")
             if shutil.disk_usage(path.parent).free < self.num_bytes + SPARE_DISK_BYTES:
                 return False
-            descriptor, name = tempfile.mkstemp(prefix=_WORK_PREFIX, dir=path.parent)
-            work = Path(name)
-            with os.fdopen(descriptor, "wb") as file:
+            with whole_binary_file(path, _WORK_PREFIX) as file:
                 header = _header(self.tensors, {**self._origin(), "source_digest": source_digest})
                 file.write(header)
                 checksum, done = xxhash.xxh3_64(), 0
@@ -113,14 +109,9 @@ class PreparedFile:
                     on_progress(LoadProgress("convert", done, self.num_bytes))
                 file.seek(header.index(_NO_CHECKSUM.encode()))
                 file.write(checksum.hexdigest().encode())
-            os.replace(work, path)
-            work = None
             return True
         except OSError:
             return False
-        finally:
-            if work is not None:
-                work.unlink(missing_ok=True)
 
     def _origin(self) -> dict[str, str]:
         """What a prepared file must have been made from, and how, to be used."""

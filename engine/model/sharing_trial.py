@@ -3,11 +3,8 @@
 What is saved grows with the rows and with the blocks that they share; what it costs to put their parts together grows
 with the rows alone. So two numbers make the rule: how many rows where they share much, how many blocks where they are
 many. Much is 4,096 tokens: by vectors, 8 rows of 1,024 gain no more than is lost in noise, and the rule would be never.
-What a busy machine measures is not believed: then constants serve, and the next start measures again.
 """
 
-import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,22 +17,19 @@ from ..batch import Batch
 from ..cache.kv_cache import KVCache
 from ..shared_runs import SharingRule, find_shared_runs
 from .config import ModelConfig
-from .crossover import few_layers, few_of, is_steady, small_cache
 from .decoder import DecoderInput
 from .packed_arrays import PackedArrays
 from .packed_decoder import PackedDecoder
 from .packed_weights import PackedWeights
+from .trial import BLOCK_SIZE, Trial, few_layers, few_of, first_win, run_trial, small_cache
 
 USUAL = (4, 32)
 """Rows and blocks where nothing could be measured."""
 ROWS, BLOCKS = (2, 3, 4, 6, 8), (32, 64, 128, 256)
 """Candidates; of the one the smallest is looked for at the other's largest. Fewer blocks than these gain 8 rows a
 fiftieth, and cost 4 as much (docs/performance.md)."""
-ROUNDS = 9
-BLOCK_SIZE = 16
+NUM_ROUNDS = 9
 ANY = SharingRule(min_rows=2, min_blocks=1)
-
-Times = tuple[list[float], list[float]]  # seconds apart, and shared
 
 
 def measure_sharing(
@@ -48,28 +42,18 @@ def measure_sharing(
     decoder = PackedDecoder(few, arrays, dtype, shared_terms=shared_terms)
     cache = small_cache(backend, few, 1 + max(BLOCKS) + max(ROWS), dtype)
     cache.pool.zero_()
-    by_rows = [_times(decoder, cache, num_rows, max(BLOCKS)) for num_rows in ROWS]
+    by_rows = [_trial(decoder, cache, num_rows, max(BLOCKS)) for num_rows in ROWS]
     # Most rows with most blocks are measured once, so that the two numbers can't contradict each other.
-    by_blocks = [*(_times(decoder, cache, max(ROWS), num_blocks) for num_blocks in BLOCKS[:-1]), by_rows[-1]]
-    if not all(is_steady(each) for pair in (*by_rows, *by_blocks) for each in pair):
+    by_blocks = [*(_trial(decoder, cache, max(ROWS), num_blocks) for num_blocks in BLOCKS[:-1]), by_rows[-1]]
+    if not all(trial.is_steady for trial in (*by_rows, *by_blocks)):
         return None
-    return first_faster(ROWS, by_rows), first_faster(BLOCKS, by_blocks)
+    return first_win(ROWS, by_rows) or 0, first_win(BLOCKS, by_blocks) or 0
 
 
 def few_that_share(config: ModelConfig) -> ModelConfig:
     """The first layers, without their windows: where one hides a context's beginning, nothing is shared or lost."""
     few = few_layers(config)
     return replace(few, windows=(None,) * few.num_layers)
-
-
-def first_faster(candidates: Sequence[int], times: Sequence[Times]) -> int:
-    """The first candidate from which on sharing always wins, by best times; 0 if it doesn't at the last."""
-    first = 0
-    for candidate, (apart, shared) in reversed(list(zip(candidates, times, strict=True))):
-        if min(shared) >= min(apart):
-            break
-        first = candidate
-    return first
 
 
 def rule_of(measured: tuple[int, int], *, uses_tiles: bool) -> SharingRule | None:
@@ -80,20 +64,13 @@ def rule_of(measured: tuple[int, int], *, uses_tiles: bool) -> SharingRule | Non
     return SharingRule(num_rows, num_blocks, unit_blocks=1 if uses_tiles else PIECE_BLOCKS)
 
 
-def _times(decoder: PackedDecoder, cache: KVCache, num_rows: int, num_blocks: int) -> Times:
-    """Of one step, in turns."""
+def _trial(decoder: PackedDecoder, cache: KVCache, num_rows: int, num_blocks: int) -> Trial:
+    """Of one step, without sharing and with it."""
     batch = _batch(num_rows, num_blocks)
     runs = find_shared_runs(batch.block_tables, batch.positions // BLOCK_SIZE, ANY)
     apart, shared = DecoderInput.from_batch(batch), replace(DecoderInput.from_batch(batch), shared_runs=runs)
-    times: Times = ([], [])
-    for inputs in (apart, shared):
-        decoder.forward(inputs, cache.key_caches, cache.value_caches)
-    for _ in range(ROUNDS):
-        for inputs, spent in zip((apart, shared), times, strict=True):
-            started = time.perf_counter()
-            decoder.forward(inputs, cache.key_caches, cache.value_caches)
-            spent.append(time.perf_counter() - started)
-    return times
+    caches = (cache.key_caches, cache.value_caches)
+    return run_trial(lambda: decoder.forward(apart, *caches), lambda: decoder.forward(shared, *caches), NUM_ROUNDS)
 
 
 def _batch(num_rows: int, num_blocks: int) -> Batch:

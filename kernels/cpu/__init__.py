@@ -1,6 +1,7 @@
 """The CPU backend: each function of `Backend`, fast on a processor.
 
-Keys and values of one block are `[num_kv_heads, block_size, head_dim]`.
+Values of one block are `[num_kv_heads, block_size, head_dim]`. So are its keys, but where the compiled attention reads
+them: `[num_kv_heads, head_dim, block_size]` (kv_cache.py).
 """
 
 from .attention import attention_decode, attention_prefill

@@ -10,7 +10,8 @@ import torch
 
 import tiny_gguf
 from paged_chat.engine import SamplingParams
-from paged_chat.engine.model.sharing_trial import BLOCKS, ROWS, few_that_share, first_faster, rule_of
+from paged_chat.engine.model.sharing_trial import BLOCKS, ROWS, few_that_share, rule_of
+from paged_chat.engine.model.trial import Trial, first_win
 from paged_chat.engine.shared_runs import SharingRule
 from paged_chat.kernels.cpu import amx
 
@@ -121,10 +122,10 @@ def test_a_load_measures_when_sharing_pays_or_takes_what_usually_does(open_engin
 
 
 def test_sharing_pays_from_the_first_candidate_on_after_which_it_always_wins():
-    faster, slower = ([2.0, 2.1], [1.5, 1.6]), ([2.0, 2.1], [2.2, 2.1])
-    assert first_faster((2, 3, 4), [slower, faster, faster]) == 3
-    assert first_faster((2, 3, 4), [faster, slower, faster]) == 4
-    assert first_faster((2, 3, 4), [faster, faster, slower]) == 0
+    faster, slower = Trial([2.0, 2.1], [1.5, 1.6]), Trial([2.0, 2.1], [2.2, 2.1])
+    assert first_win((2, 3, 4), [slower, faster, faster]) == 3
+    assert first_win((2, 3, 4), [faster, slower, faster]) == 4
+    assert first_win((2, 3, 4), [faster, faster, slower]) is None
     assert rule_of((3, 16), uses_tiles=True) == SharingRule(min_rows=3, min_blocks=16)
     assert rule_of((3, 16), uses_tiles=False) == SharingRule(min_rows=3, min_blocks=16, unit_blocks=16)
     assert rule_of((0, 16), uses_tiles=True) is None

@@ -18,6 +18,7 @@ import pytest
 
 from chat_desk import ChatDesk, next_update, until
 from fake_engine import FakeEngine
+from paged_chat.app.engine_mode import EngineMode
 from paged_chat.app.errors import DiskFull, ExportRefused
 from paged_chat.app.porting.new_file import new_file
 from paged_chat.engine.request import SamplingParams
@@ -86,10 +87,10 @@ def tell_files(folder: Path) -> None:
             out.write("after")
         with pytest.raises(ExportRefused, match="No space left on device"), new_file(folder / "new.json") as out:
             out.write("after")
-        EngineChoice("auto", "fake-1b", choice).answer("always own")
+        EngineChoice(EngineMode.AUTO, "fake-1b", choice).answer("always own")
         assert (export.read_text(), choice.read_text()) == ("before", "shared\n")
     assert not [file for file in folder.iterdir() if file.name == "new.json" or file.name.startswith(".")]
-    EngineChoice("auto", "fake-1b", choice).answer("always own")
+    EngineChoice(EngineMode.AUTO, "fake-1b", choice).answer("always own")
     assert choice.read_text() == "own\n"
 
 

@@ -12,6 +12,7 @@ from textual.screen import Screen
 from chat_desk import ChatDesk
 from fake_engine import FakeEngine
 from paged_chat.app.chats import Message
+from paged_chat.app.engine_mode import EngineMode
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.tui.app import PagedChatTui
 from paged_chat.tui.engine_choice import EngineChoice
@@ -122,5 +123,5 @@ def make_app(desk: ChatDesk, keymap_path: Path | None = None) -> WatchedTui:
     def open_chats(_: object) -> Iterator[ChatService]:
         yield desk.service
 
-    choice = EngineChoice("own", desk.service.engine_status.model, desk.path.with_name("engine.txt"))
+    choice = EngineChoice(EngineMode.OWN, desk.service.engine_status.model, desk.path.with_name("engine.txt"))
     return WatchedTui(open_chats, keymap_path or desk.path.with_name("keymap.toml"), choice)

@@ -8,6 +8,7 @@ from textual.widgets import OptionList, Static
 
 from chat_desk import ChatDesk
 from fake_engine import FakeEngine
+from paged_chat.app.engine_mode import EngineMode
 from paged_chat.app.errors import EngineUnavailable, StoreDamaged
 from paged_chat.app.store import database
 from paged_chat.tui.engine_choice import EngineChoice
@@ -99,7 +100,9 @@ async def test_chats_that_can_not_be_opened_are_said_as_long_as_it_is_so(tmp_pat
         raise StoreDamaged("chats.db is damaged: move it away to start afresh")
         yield
 
-    app = WatchedTui(open_chats, tmp_path / "keymap.toml", EngineChoice("own", "fake-1b", tmp_path / "engine.txt"))
+    app = WatchedTui(
+        open_chats, tmp_path / "keymap.toml", EngineChoice(EngineMode.OWN, "fake-1b", tmp_path / "engine.txt")
+    )
     async with app.run_test(size=(120, 40)) as pilot:
         terminal = Terminal(app, pilot, FakeEngine())
         await terminal.until(lambda: terminal.screen.why_closed)

@@ -14,12 +14,13 @@ from engine_server import EngineServer, serve_engine
 from fake_engine import FakeEngine
 from paged_chat.app.api.running_server import RunningServer
 from paged_chat.app.api.server_record import announced
+from paged_chat.app.engine_mode import EngineMode
 from paged_chat.app.errors import EngineUnavailable
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.app.store.store import Store
 from paged_chat.engine.config import EngineConfig
 from paged_chat.tui.command import app as command
-from paged_chat.tui.engine_choice import EngineChoice, EngineMode
+from paged_chat.tui.engine_choice import EngineChoice
 from paged_chat.tui.screens.dialogs import ChoiceDialog
 from paged_chat.tui.widgets.title_line import TitleLine
 from terminal import Terminal, WatchedTui
@@ -49,7 +50,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 @contextlib.asynccontextmanager
-async def started(place: Place, mode: EngineMode = "auto", model: str = "fake-1b") -> AsyncIterator[Terminal]:
+async def started(place: Place, mode: EngineMode = EngineMode.AUTO, model: str = "fake-1b") -> AsyncIterator[Terminal]:
     @contextlib.contextmanager
     def open_chats(server: RunningServer | None) -> Iterator[ChatService]:
         with ChatService(place.store, place.own.open, config=EngineConfig(model=model), server=server) as service:
@@ -122,16 +123,16 @@ async def test_a_choice_for_always_is_remembered_until_it_is_forgotten(place):
     async with started(place) as terminal:
         await ready(terminal)
         assert "(shared)" not in title(terminal)
-    async with started(place, "shared") as terminal:
+    async with started(place, EngineMode.SHARED) as terminal:
         await ready(terminal)
         assert "(shared)" in title(terminal), "the command line counts more"
 
 
 async def test_own_never_asks_and_shared_needs_no_question(place):
-    async with started(place, "own") as terminal:
+    async with started(place, EngineMode.OWN) as terminal:
         await ready(terminal)
         assert "(shared)" not in title(terminal)
-    async with started(place, "shared", model="other-3b") as terminal:
+    async with started(place, EngineMode.SHARED, model="other-3b") as terminal:
         await ready(terminal)
         assert "fake-1b (shared)" in title(terminal)
 
@@ -148,7 +149,7 @@ async def test_quitting_at_the_question_ends_at_once(place):
 
 
 async def test_a_server_that_goes_in_mid_reply_keeps_the_draft_and_a_model_of_our_own_goes_on(place):
-    async with started(place, "shared") as terminal:
+    async with started(place, EngineMode.SHARED) as terminal:
         await ready(terminal)
         place.shared.hold()
         place.shared.enqueue("one two three four")
@@ -176,7 +177,7 @@ async def test_a_server_that_goes_in_mid_reply_keeps_the_draft_and_a_model_of_ou
 
 
 async def test_the_engine_can_be_changed_while_it_runs(place):
-    async with started(place, "own") as terminal:
+    async with started(place, EngineMode.OWN) as terminal:
         await ready(terminal)
         await terminal.write("/engine shared")
         await terminal.keys("enter")
@@ -197,7 +198,7 @@ async def test_a_turn_of_one_program_is_reused_by_the_other(place, tmp_path):
         page.send(chat.id, "Tell me about Lisbon")
         until(lambda: not page.running_chat_ids())
         cost = page.tree(chat.id).path(page.chat(chat.id).active_leaf_id)[-1].cost
-        async with started(place, "shared") as terminal:
+        async with started(place, EngineMode.SHARED) as terminal:
             await ready(terminal)
             await terminal.screen.open_chat(chat.id)
             await terminal.send("And Porto?", "On two")
@@ -216,4 +217,4 @@ def test_asking_for_a_shared_engine_where_there_is_none_is_an_error_before_the_s
 def test_an_unknown_choice_is_a_usage_error():
     result = CliRunner().invoke(command, ["--engine", "both"])
     assert result.exit_code == 2
-    assert "'--engine': must be one of auto, own, shared, not 'both'" in result.output
+    assert "'--engine': must be one of own, shared, auto, not 'both'" in result.output

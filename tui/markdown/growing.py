@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from paged_chat.app.line_offset import offset_of_line
+
 from .blocks import Block, parse
 from .lines import BLANK, Typesetter
 
@@ -39,7 +41,7 @@ class GrowingMarkdown:
         del self._lines[self._num_final :]
         if len(placed) > NUM_OPEN:
             self._set([block.block for block in placed[:-NUM_OPEN]], highlights=True, is_final=True)
-            self._offset = _offset_of_line(text, self._offset, placed[-NUM_OPEN].line)
+            self._offset = offset_of_line(text, placed[-NUM_OPEN].line, self._offset)
         if placed:
             is_short = len(text) - self._offset <= MAX_HIGHLIGHTED_GROWING
             self._set([block.block for block in placed[-NUM_OPEN:]], highlights=is_short, is_final=False)
@@ -57,9 +59,3 @@ class GrowingMarkdown:
     def _forget(self) -> None:
         self._offset = self._num_final = self._num_final_codes = 0
         self._lines = []
-
-
-def _offset_of_line(text: str, offset: int, line: int) -> int:
-    for _ in range(line):
-        offset = text.index("\n", offset) + 1
-    return offset

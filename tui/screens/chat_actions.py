@@ -16,7 +16,6 @@ from paged_chat.app.known_models import check_model_name
 from paged_chat.app.written_setting import read_setting, setting_words
 
 from .. import slash_commands
-from ..engine_choice import NO_SERVER
 from ..messages import ChatChosen
 from ..notices import in_background, with_notices
 from .comparison_actions import ComparisonActions
@@ -182,13 +181,13 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
             case "own":
                 await self._load_model(status.model)
             case "shared":
-                from paged_chat.app.api.running_server import find_servers
+                from paged_chat.app.api.running_server import NO_SERVER, server_for
 
-                servers = await asyncio.to_thread(find_servers)
-                if not servers:
+                server = await asyncio.to_thread(server_for, status.model)
+                if server is None:
                     raise NotPossible(NO_SERVER)
                 if (force := await self._may_end_replies()) is not None:
-                    await self.write(self.open_service.use_server, servers[0], force=force)
+                    await self.write(self.open_service.use_server, server, force=force)
             case "ask":
                 cast("PagedChatTui", self.app).engine_choice.forget()
                 self.notify("The next start asks, if it finds a running paged-chat")

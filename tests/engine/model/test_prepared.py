@@ -133,7 +133,7 @@ def test_a_disk_that_fills_up_meanwhile_only_costs_the_speed(model_file, monkeyp
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(prepared.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     loaded = load(model_file)
     assert loaded.decoder.weights.embedding.shape == (320, 64)
     assert not list(prepared_folder(model_file).iterdir())

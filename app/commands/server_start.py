@@ -1,0 +1,37 @@
+"""What `web` and `serve` do alike once their options are read."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import typer
+
+from paged_chat.engine.config import EngineConfig
+
+from ..api.accounts import Accounts, read_accounts
+from ..api.binding import check_address
+from ..api.server_record import ServerRecord, announced
+from ..known_models import check_model_name
+from .interrupt import wait_for
+
+
+def accounts_for(
+    config: EngineConfig, host: str, port: int, auth: list[str] | None, auth_file: Path | None
+) -> Accounts:
+    """Who may log in to a server that is about to be started at this address.
+
+    Raises now what would end it later: ModelNotFound for a name of no model, AccountsRefused, and AddressRefused where
+    nothing can be served, or nothing without accounts.
+    """
+    check_model_name(config.model)
+    accounts = read_accounts(auth or (), auth_file)
+    check_address(host, port, has_accounts=len(accounts) > 0)
+    return accounts
+
+
+def serve_until(ended: threading.Event, record: ServerRecord, words: str) -> None:
+    """Lets others of this person find the server that has been started, says where it is, and waits."""
+    with announced(record):
+        typer.echo(f"{words} (Ctrl-C ends it)")
+        wait_for(ended)
