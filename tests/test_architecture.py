@@ -82,6 +82,22 @@ TORCH_FREE = (
 )
 HOLDS_TENSORS = {"engine/cache/kv_cache.py", "engine/cache/tiers.py"}
 
+# Where the wall clock is read, to say when something was. Everything that takes time is measured with a clock that
+# nobody sets: `time.monotonic`, `time.perf_counter`, `time.thread_time`.
+WALL_CLOCK = re.compile(r"\btime\.time(_ns)?\(|\bdatetime\.(now|utcnow|today)\(|\bdate\.today\(")
+TELLS_THE_TIME = {
+    "app/api/completion_shapes.py",
+    "app/cache_view/block_view.py",
+    "app/porting/own_json.py",
+    "app/porting/reader.py",
+    "app/service/engine_host.py",
+    "app/store/database.py",
+    "app/store/rows.py",
+    "engine/events.py",
+    "engine/model/stale.py",
+    "engine/text/template_environment.py",
+}
+
 
 @dataclass(frozen=True)
 class Import:
@@ -224,6 +240,11 @@ def test_a_forbidden_arrow_is_found(path, source, fault):
 )
 def test_an_allowed_arrow_passes(path, source):
     assert [fault for found in imports_of(ROOT / path, source) if (fault := arrow_fault(found))] == []
+
+
+def test_the_wall_clock_is_read_only_where_a_moment_is_told():
+    reads = {path.relative_to(ROOT).as_posix() for path in source_files() if WALL_CLOCK.search(path.read_text())}
+    assert reads == TELLS_THE_TIME
 
 
 def test_tests_never_import_a_package_by_its_bare_name():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -72,17 +73,21 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class PoolReading:
-    """What a screen asks of the engine each time it draws: the pool now, and what happened since it last asked."""
+    """What a screen asks of the engine each time it draws: the pool now, and what happened since it last asked.
+
+    read_at: Unix time by the clock of the events, which may be set in between: only for how old these events are.
+    """
 
     snapshot: PoolSnapshot
     events: Sequence[BlockEvent]
+    read_at: float
 
 
 @engine_query
 def read_pool(engine: Engine, since: int) -> PoolReading:
     """For `ChatService.ask_engine`; `since` is the follower's `next_event`."""
     snapshot = engine.snapshot()
-    return PoolReading(snapshot, engine.events(min(since, snapshot.num_events)))
+    return PoolReading(snapshot, engine.events(min(since, snapshot.num_events)), time.time())
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +162,16 @@ class PoolFollower:
         self._num_blocks: int | None = None
         self.log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)  # oldest first
         self.num_lines = 0  # written into the log so far
-        self._copied_at: dict[int, float] = {}  # by block id, Unix time
+        self._copied_at: dict[int, float] = {}  # by block id, as `now_s` in `take`
         self._freed_at: dict[int, float] = {}
 
     def take(self, reading: PoolReading, now_s: float) -> PoolView:
-        """The picture at `now_s`, Unix time as in events."""
+        """The picture at `now_s`, of `time.monotonic()`."""
         snapshot = reading.snapshot
         if snapshot.num_events < self.next_event or snapshot.num_blocks != (self._num_blocks or snapshot.num_blocks):
             self._begin_anew()  # another model's engine: it counts from 0, its pool is another one
         else:
-            self._remember(reading.events)
+            self._remember(reading, now_s)
             lines = list(log_lines(reading.events))
             self.log.extend(lines)
             self.num_lines += len(lines)
@@ -186,12 +191,13 @@ class PoolFollower:
         self._copied_at.clear()
         self._freed_at.clear()
 
-    def _remember(self, events: Iterable[BlockEvent]) -> None:
-        for event in events:
+    def _remember(self, reading: PoolReading, now_s: float) -> None:
+        for event in reading.events:
+            age_s = max(0.0, reading.read_at - event.time_s)
             if event.kind is EventKind.COPIED:
-                self._copied_at[event.block_id] = event.time_s
+                self._copied_at[event.block_id] = now_s - age_s
             elif event.kind is EventKind.FREED:
-                self._freed_at[event.block_id] = event.time_s
+                self._freed_at[event.block_id] = now_s - age_s
 
 
 def pool_view(snapshot: PoolSnapshot, copied_ids: Iterable[int] = (), freed_ids: Iterable[int] = ()) -> PoolView:

@@ -12,7 +12,12 @@ from .rows import now_to_db, time_from, time_to_db
 
 
 def add(connection: Connection, imported: ImportedChat, user: str) -> str:
-    """Adds a chat with all its messages and gives its id."""
+    """Adds a chat with all its messages and gives its id.
+
+    One that was last used in times to come, by its own account, counts as used just now: it would stand before all
+    others until then.
+    """
+    updated_at = min(time_to_db(imported.updated_at), now_to_db(connection, user))
     chat_id = chat_table.insert(
         connection,
         user=user,
@@ -25,7 +30,7 @@ def add(connection: Connection, imported: ImportedChat, user: str) -> str:
         model=imported.model,
         sampling=imported.sampling,
         created_at=time_to_db(imported.created_at),
-        updated_at=time_to_db(imported.updated_at),
+        updated_at=updated_at,
     )
     ids: list[int] = []
     for message in imported.messages:
@@ -81,7 +86,7 @@ def fork(connection: Connection, chat_id: str, message_id: int) -> str:
     chat = chat_table.get(connection, chat_id)
     message_table.get_in_chat(connection, chat_id, message_id)
     path = message_table.tree(connection, chat_id).path(message_id)
-    now = time_from(now_to_db())
+    now = time_from(now_to_db(connection, chat.user))
     copy = ImportedChat(
         title=f"{chat.title} (fork)",
         has_own_title=True,

@@ -73,10 +73,11 @@ def finish(
         logprobs,
     )
     miss_reasons.save(connection, message_id, miss)
-    connection.execute(
-        "UPDATE chats SET updated_at = ? WHERE id = (SELECT chat_id FROM messages WHERE id = ?)",
-        (now_to_db(), message_id),
-    )
+    chat_id, user = connection.execute(
+        "SELECT chats.id, user FROM chats JOIN messages ON messages.chat_id = chats.id WHERE messages.id = ?",
+        (message_id,),
+    ).fetchone()
+    connection.execute("UPDATE chats SET updated_at = ? WHERE id = ?", (now_to_db(connection, user), chat_id))
     return message_table.get(connection, message_id, deleted_too=True)
 
 

@@ -134,7 +134,7 @@ def add_turn(
         get_in_chat(connection, chat_id, parent_id)
     # An edit of the first message is a new first line.
     is_titled_by_it = text is not None and parent_id is None and not chat.has_own_title
-    now = now_to_db()
+    now = now_to_db(connection, chat.user)
     user_message_id = None
     if text is not None:
         user_message_id = insert(connection, chat_id, parent_id, role="user", text=text, created_at=now)

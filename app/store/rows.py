@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
@@ -99,17 +100,27 @@ def insert_row(connection: Connection, table: str, values: Mapping[str, Any]) ->
     return row_id
 
 
-def time_to_db(time: datetime) -> int:
-    """Microseconds since 1970; `time` has a time zone."""
-    return (time - _EPOCH) // _MICROSECOND
+def time_to_db(moment: datetime) -> int:
+    """Microseconds since 1970; `moment` has a time zone."""
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def time_from(microseconds: int) -> datetime:
     return _EPOCH + microseconds * _MICROSECOND
 
 
-def now_to_db() -> int:
-    return time_to_db(datetime.now(UTC))
+def now_to_db(connection: Connection, user: str) -> int:
+    """A moment after every use of the user's chats, also where the clock has been set back since.
+
+    So a list by time is in the order of use, as long as no chat comes into it with a time that is still to come.
+    """
+    newest = [
+        connection.execute(
+            "SELECT coalesce(max(updated_at), 0) FROM chats WHERE user = ? AND is_pinned = ?", (user, is_pinned)
+        ).fetchone()[0]
+        for is_pinned in (False, True)  # each is one step in the index
+    ]
+    return max(time.time_ns() // 1000, 1 + max(newest))
 
 
 def token_ids_to_db(token_ids: Sequence[int] | None) -> bytes | None:

@@ -97,7 +97,7 @@ class Store:
         """An empty chat; one without a title of its own gets the first line of its first message as its title."""
 
         def create(db: Connection) -> Chat:
-            now = now_to_db()
+            now = now_to_db(db, user)
             chat_id = chat_table.insert(
                 db,
                 user=user,

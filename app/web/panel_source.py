@@ -91,7 +91,7 @@ class PoolSource:
             if look.reading is not None:
                 self._read_at = time.monotonic()
                 num_lines_before = self.num_lines
-                view = self._follower.take(look.reading, time.time())
+                view = self._follower.take(look.reading, time.monotonic())
                 self._show(view, has_lines=self.num_lines != num_lines_before)
             is_busy = look.reading is not None and (look.reading.events or self._follower.is_fading)
             await asyncio.sleep(max(BUSY_S if is_busy else IDLE_S, look.took_s / MAX_SHARE))

@@ -71,7 +71,7 @@ class CachePanel(Vertical):
                 await asyncio.sleep(IDLE_S)
                 continue
             was_fading = self._follower.is_fading
-            view = self._follower.take(reading, time.time())
+            view = self._follower.take(reading, time.monotonic())
             is_busy = bool(reading.events or was_fading)
             if is_busy or not has_drawn:
                 self._draw(view)

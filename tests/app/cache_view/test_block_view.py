@@ -1,6 +1,7 @@
 """What both screens show of the pool, from a real pool's readings. Blocks hold 16 tokens."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -28,6 +29,7 @@ class Pool:
         self.fake = fake
         self.served = fake.open(EngineConfig(model="fake"), lambda _: None)
         self.follower = PoolFollower()
+        self._now_s = time.monotonic()
 
     def ask(self, prompt: list[int], *replies: str) -> None:
         self.fake.enqueue(*replies)
@@ -37,9 +39,12 @@ class Pool:
         self.fake.go()
         until(lambda: not self.served.call(lambda engine: engine.has_unfinished).result(PATIENCE_S))
 
-    def look(self, after_s: float = 0.0):
+    def look(self, after_s: float = 0.0, age_s: float = 0.0):
+        """As if it were so much later, and the first of the new events so old."""
         reading = self.served.call(lambda engine: read_pool(engine, self.follower.next_event)).result(PATIENCE_S)
-        return self.follower.take(reading, time.time() + after_s)
+        if reading.events:
+            reading = replace(reading, read_at=reading.events[0].time_s + age_s)
+        return self.follower.take(reading, self._now_s + after_s)
 
 
 @pytest.fixture
@@ -68,6 +73,19 @@ def test_a_reply_holds_its_blocks_lets_them_go_and_leaves_them_cached(pool):
     assert pool.follower.is_fading
     assert pool.look(after_s=LATER_S).letters == "ccc·········"
     assert not pool.follower.is_fading
+
+
+def test_what_was_let_go_while_nobody_looked_is_no_news(pool):
+    pool.ask(list(range(10, 50)), "hi")
+    pool.finish()
+    assert pool.look(age_s=LATER_S).letters == "ccc·········"
+
+
+def test_a_clock_that_is_set_back_makes_nothing_recent_for_longer(pool):
+    pool.ask(list(range(10, 50)), "hi")
+    pool.finish()
+    assert pool.look(age_s=-3600.0).letters == "fff·········"
+    assert pool.look(after_s=LATER_S).letters == "ccc·········"
 
 
 def test_what_two_replies_share_is_shown_and_where_they_part_is_copied(pool):

@@ -70,7 +70,7 @@ IMPORTED = ImportedChat(
     ),
     active_leaf=1,
     created_at=NOON,
-    updated_at=NOON + timedelta(days=1),
+    updated_at=NOON + timedelta(minutes=1),
 )  # fmt: skip
 
 
