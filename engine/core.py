@@ -17,17 +17,17 @@ from .cache.prefix_probe import PrefixProbe
 from .errors import InvalidParameter
 from .events import EventLog
 from .metrics import PoolSnapshot, TimeEstimate
-from .numeric_fault import faulty_rows
 from .prefill_speed import PrefillSpeed, Work, num_attended
 from .request import BeamPreview, SamplingParams, TokenDelta
 from .request_check import ModelLimits, check_params, check_prompt
 from .request_table import RequestTable
-from .sampler import SampledToken, likely_tokens, sample
+from .sampler import SampledToken, likely_tokens, reads_whole_row, sample
 from .scheduler import ScheduledStep, Scheduler
 from .sequence import Sequence, SequenceStatus
 from .speculation.drafter import Drafter
 from .step_counters import StepCounters
 from .step_faults import LayerFinder, StepFaults
+from .step_logits import StepLogits
 from .text.tokenizer import Tokenizer
 
 
@@ -244,10 +244,10 @@ class EngineCore:
         batch, rows_of = build_batch(
             step.num_tokens, step.copies, self.manager.block_size, step.drafts, self._limits.shortest_window
         )
-        logits = self._runner.execute(batch)
+        logits = StepLogits(self._runner.execute(batch))
         step.is_computed = True
-        if faulty := faulty_rows(logits):
-            deltas += self._faults.take_out(step, rows_of, faulty)
+        if logits.faulty_rows:
+            deltas += self._faults.take_out(step, rows_of, logits.faulty_rows)
         self._counters.count_prefill(step.num_tokens.values(), time.perf_counter() - started)
         for sequence, num_tokens in step.num_tokens.items():
             sequence.num_computed_tokens += num_tokens
@@ -260,8 +260,7 @@ class EngineCore:
         for sequence, token in drawn:
             deltas.append(self._append(sequence, token))
         for sequence, draft in step.drafts.items():
-            end = rows_of[sequence].stop
-            self._verify(sequence, draft, logits[end : end + len(draft)], deltas)
+            self._verify(sequence, draft, rows_of[sequence].stop, logits, deltas)
         for beams in searches:
             beams.advance(self.scheduler)
             deltas += self._requests.end_search(beams) if beams.is_over else []
@@ -270,21 +269,21 @@ class EngineCore:
         self._speed.add(work, time.perf_counter() - started, is_done=bool(whole))
 
     def _look_further(
-        self, sequences: ListOf[Sequence], rows_of: Mapping[Sequence, range], logits: Tensor
+        self, sequences: ListOf[Sequence], rows_of: Mapping[Sequence, range], logits: StepLogits
     ) -> list[BeamGroup]:
         """Tells searches what may follow their beams; gives those that can take their next step with it."""
         ready = []
         for sequence in sequences:
             beams = self._requests[sequence.request_id].beams
             if beams is not None:
-                row = logits[rows_of[sequence].stop - 1]
+                row = logits.values[rows_of[sequence].stop - 1]
                 beams.take(sequence, likely_tokens(row, sequence, beams.score_of(sequence), beams.num_looked_at))
                 if beams.is_ready:
                     ready.append(beams)
         return ready
 
     def _draw(
-        self, sequences: ListOf[Sequence], rows_of: Mapping[Sequence, range], logits: Tensor
+        self, sequences: ListOf[Sequence], rows_of: Mapping[Sequence, range], logits: StepLogits
     ) -> list[tuple[Sequence, SampledToken]]:
         """The next token of each that is no beam, and of the replies that part from it now."""
         drawing: list[Sequence] = []
@@ -297,25 +296,25 @@ class EngineCore:
         return list(zip(drawing, sample(logits, drawing, rows), strict=True)) if drawing else []
 
     def _verify(
-        self,
-        sequence: Sequence,
-        draft: ListOf[int],
-        logits: Tensor,  # [tokens of the draft, vocab], after each of them
-        deltas: list[TokenDelta],
+        self, sequence: Sequence, draft: ListOf[int], first_row: int, logits: StepLogits, deltas: list[TokenDelta]
     ) -> None:
         """Goes on for as long as the token drawn is the one that was guessed, and so computed already.
 
-        Each token is drawn as it would be without a draft: from its own logits, with the penalties of what was drawn
-        before it and the uniform number of its place. So a draft changes when a token comes, never which.
+        Each token is drawn as it would be without a draft: from its own logits, which stand in row `first_row` and
+        those behind it, with the penalties of what was drawn before it and the uniform number of its place. So a draft
+        changes when a token comes, never which.
         """
-        for guess, after in zip(draft, logits, strict=True):
+        rows = range(first_row, first_row + len(draft))
+        if reads_whole_row(sequence.params):
+            logits.fetch(rows)
+        for guess, row in zip(draft, rows, strict=True):
             if sequence.status is not SequenceStatus.RUNNING or sequence.token_ids[-1] != guess:
                 break
             sequence.num_computed_tokens += 1
             sequence.num_accepted_tokens += 1
             self._counters.accepted_tokens += 1
             self.manager.publish(sequence)
-            [token] = sample(after[None], [sequence], [0])
+            [token] = sample(logits, [sequence], [row])
             deltas.append(self._append(sequence, token))
         # What was computed for wrong guesses lies in slots that the next tokens overwrite, or in blocks given back.
         if sequence.status is SequenceStatus.RUNNING:

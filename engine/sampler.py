@@ -12,6 +12,7 @@ from torch import Tensor
 from .draw import draw
 from .request import SamplingParams, TokenLogprobs
 from .sequence import Sequence
+from .step_logits import StepLogits
 
 GREEDY_BELOW = 1e-3
 """Temperatures under this are taken as 0: rounding in half precision would decide between near-equal tokens."""
@@ -51,33 +52,19 @@ def _uniforms(seed: int, run: int) -> list[float]:
     return numbers
 
 
-def sample(logits: Tensor, sequences: ListOf[Sequence], rows: ListOf[int]) -> list[SampledToken]:
-    """One token for each sequence from its row of `logits` [num_rows, vocab] (float32); several may share a row.
+def sample(logits: StepLogits, sequences: ListOf[Sequence], rows: ListOf[int]) -> list[SampledToken]:
+    """One token for each sequence from its row of `logits`; several may share a row.
 
     Each row is worked on alone, so a reply doesn't depend on its neighbours. The number drawn for a token belongs to
     the seed and to the token's place in prompt and reply together.
     """
-    likeliest = iter(
-        _likeliest(
-            logits, [row for sequence, row in zip(sequences, rows, strict=True) if _takes_likeliest(sequence.params)]
-        )
-    )
-    sampled = []
-    for sequence, row in zip(sequences, rows, strict=True):
-        if _takes_likeliest(sequence.params):
-            token_id = next(likeliest)
-        else:
-            adjusted = _penalise(logits[row], sequence)
-            if sequence.params.temperature < GREEDY_BELOW:
-                token_id = int(adjusted.argmax())
-            else:
-                number = uniform(sequence.seed, len(sequence.token_ids))
-                token_id = draw(adjusted.float().cpu().numpy(), sequence.params, number)
-        logprobs = None
-        if sequence.params.logprobs is not None:
-            logprobs = _logprobs(logits[row], token_id, sequence.params.logprobs)
-        sampled.append(SampledToken(token_id, logprobs))
-    return sampled
+    logits.fetch(row for sequence, row in zip(sequences, rows, strict=True) if reads_whole_row(sequence.params))
+    return [_sample_one(logits, sequence, row) for sequence, row in zip(sequences, rows, strict=True)]
+
+
+def reads_whole_row(params: SamplingParams) -> bool:
+    """Whether more of a row is looked at than its largest logit."""
+    return params.logprobs is not None or not _takes_likeliest(params)
 
 
 def likely_tokens(logits: Tensor, sequence: Sequence, score: float, count: int) -> list[LikelyToken]:
@@ -94,12 +81,19 @@ def likely_tokens(logits: Tensor, sequence: Sequence, score: float, count: int) 
     return [LikelyToken(token_id, value, TokenLogprobs(token_id, own, top)) for token_id, value, own in tokens]
 
 
-def _likeliest(logits: Tensor, rows: ListOf[int]) -> list[int]:
-    if logits.device.type == "cpu" and logits.dtype == torch.float32:
-        array = logits.numpy()
-        return [int(array[row].argmax()) for row in rows]  # 3 µs a row of 49,152, for which torch takes 65
-    every = logits.argmax(dim=-1).tolist() if rows else []
-    return [every[row] for row in rows]
+def _sample_one(logits: StepLogits, sequence: Sequence, row: int) -> SampledToken:
+    params = sequence.params
+    token_id = logits.likeliest(row) if _takes_likeliest(params) else _draw(logits[row], sequence)
+    logprobs = None if params.logprobs is None else _logprobs(logits[row], token_id, params.logprobs)
+    return SampledToken(token_id, logprobs)
+
+
+def _draw(logits: Tensor, sequence: Sequence) -> int:
+    adjusted = _penalise(logits, sequence)
+    if sequence.params.temperature < GREEDY_BELOW:
+        return int(adjusted.argmax())
+    number = uniform(sequence.seed, len(sequence.token_ids))
+    return draw(adjusted.float().numpy(), sequence.params, number)
 
 
 def _takes_likeliest(params: SamplingParams) -> bool:

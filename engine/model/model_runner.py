@@ -10,8 +10,9 @@ from torch import Tensor
 from ...kernels.shared_run import SharedRun
 from ..batch import Batch
 from ..cache.kv_cache import KVCache
-from ..numeric_fault import faulty_rows, first_faulty_layer
+from ..numeric_fault import first_faulty_layer
 from ..shared_runs import BlockReads, SharingRule, find_shared_runs
+from ..step_logits import StepLogits
 from .cuda_graphs import GraphedDecoder, choose_capture
 from .decoder import Decoder, DecoderInput
 from .packed_decoder import PackedDecoder
@@ -89,7 +90,7 @@ class ModelRunner:
         """
         inputs = DecoderInput.from_batch(batch, self._device)
         caches = self._kv_cache.key_caches, self._kv_cache.value_caches
-        if not faulty_rows(self._decoder.forward(inputs, *caches)):
+        if not StepLogits(self._decoder.forward(inputs, *caches)).faulty_rows:
             return None
         every_row = replace(inputs, logits_rows=torch.arange(len(inputs.input_ids), device=self._device))
         found = first_faulty_layer(

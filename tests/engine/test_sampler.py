@@ -12,8 +12,10 @@ from paged_chat.engine.cache.block import Root
 from paged_chat.engine.request import SamplingParams, TokenLogprobs
 from paged_chat.engine.sampler import sample, uniform
 from paged_chat.engine.sequence import Sequence
+from paged_chat.engine.step_logits import StepLogits
 
 NUM_DRAWS = 2000
+FOUR = StepLogits(torch.tensor([[1.0, 4.0, 2.0, 3.0]]))
 
 
 def sequence(
@@ -35,7 +37,7 @@ def draw(
 ) -> int:
     """One token from one row of logits."""
     own = sequence(SamplingParams(**params), seed=seed, prompt=prompt, reply=reply)
-    [token] = sample(torch.tensor([logits]), [own], [0])
+    [token] = sample(StepLogits(torch.tensor([logits])), [own], [0])
     return token.token_id
 
 
@@ -44,7 +46,7 @@ def frequencies(probabilities: list[float], **params: Any) -> list[float]:
     logits = torch.tensor([[math.log(p) if p else -math.inf for p in probabilities]])
     own = SamplingParams(**{"temperature": 1.0, **params})
     sequences = [sequence(own, seed=seed) for seed in range(NUM_DRAWS)]
-    counts = Counter(token.token_id for token in sample(logits, sequences, [0] * NUM_DRAWS))
+    counts = Counter(token.token_id for token in sample(StepLogits(logits), sequences, [0] * NUM_DRAWS))
     return [counts[token_id] / NUM_DRAWS for token_id in range(len(probabilities))]
 
 
@@ -91,7 +93,7 @@ def test_tiny_temperatures_agree_with_the_likeliest_in_half_precision(dtype, tem
     logits = (20 * torch.randn(50, 300, generator=generator)).to(dtype)
     for rows in (logits, logits.float()):
         own = [sequence(SamplingParams(temperature=temperature, logprobs=0), seed=seed) for seed in range(50)]
-        tokens = sample(rows, own, list(range(50)))
+        tokens = sample(StepLogits(rows), own, list(range(50)))
         assert [token.token_id for token in tokens] == logits.argmax(dim=-1).tolist()
         assert all(math.isfinite(token.logprobs.logprob) for token in tokens)
 
@@ -227,7 +229,7 @@ def test_penalties_change_the_odds_of_a_draw():
     logits = torch.tensor([[math.log(0.5), math.log(0.5)]])
     own = SamplingParams(temperature=1.0, presence_penalty=math.log(3))
     sequences = [sequence(own, seed=seed, reply=(0,)) for seed in range(NUM_DRAWS)]
-    counts = Counter(token.token_id for token in sample(logits, sequences, [0] * NUM_DRAWS))
+    counts = Counter(token.token_id for token in sample(StepLogits(logits), sequences, [0] * NUM_DRAWS))
     assert_near([counts[0] / NUM_DRAWS, counts[1] / NUM_DRAWS], [0.25, 0.75])
 
 
@@ -235,7 +237,11 @@ def test_penalties_leave_the_logits_of_others_in_the_same_row_alone():
     logits = torch.tensor([[2.0, 1.5, 0.0]])
     penalised = sequence(SamplingParams(repetition_penalty=2.0), prompt=(0,))
     plain = sequence(SamplingParams(), prompt=(0,))
-    assert [token.token_id for token in sample(logits, [penalised, plain, penalised], [0, 0, 0])] == [1, 0, 1]
+    assert [token.token_id for token in sample(StepLogits(logits), [penalised, plain, penalised], [0, 0, 0])] == [
+        1,
+        0,
+        1,
+    ]
     assert logits.tolist() == [[2.0, 1.5, 0.0]]
 
 
@@ -246,7 +252,7 @@ def test_logprobs_are_natural_and_come_before_temperature_and_penalties():
     probabilities = [0.15, 0.5, 0.05, 0.3]
     logits = torch.tensor([[math.log(p) + 3 for p in probabilities]])
     params = SamplingParams(temperature=0.3, repetition_penalty=50.0, logprobs=2)
-    [token] = sample(logits, [sequence(params, prompt=(1,), seed=5)], [0])
+    [token] = sample(StepLogits(logits), [sequence(params, prompt=(1,), seed=5)], [0])
     logprobs = token.logprobs
     assert isinstance(logprobs, TokenLogprobs)
     assert logprobs.token_id == token.token_id
@@ -257,13 +263,13 @@ def test_logprobs_are_natural_and_come_before_temperature_and_penalties():
 
 @pytest.mark.parametrize(("wanted", "num_top"), [(0, 0), (1, 1), (3, 3), (60, 4)])
 def test_as_many_alternatives_as_asked_for(wanted, num_top):
-    [token] = sample(torch.tensor([[1.0, 4.0, 2.0, 3.0]]), [sequence(SamplingParams(logprobs=wanted))], [0])
+    [token] = sample(FOUR, [sequence(SamplingParams(logprobs=wanted))], [0])
     assert [token_id for token_id, _ in token.logprobs.top] == [1, 3, 2, 0][:num_top]
     assert token.logprobs.token_id == 1
 
 
 def test_no_logprobs_unless_asked_for():
-    [token] = sample(torch.tensor([[1.0, 4.0]]), [sequence(SamplingParams())], [0])
+    [token] = sample(FOUR, [sequence(SamplingParams())], [0])
     assert token.logprobs is None
 
 
@@ -275,8 +281,8 @@ def test_a_seeded_draw_is_the_same_alone_and_among_others():
     logits = torch.randn(8, 200, generator=generator)
     params = SamplingParams(temperature=1.2, top_p=0.9)
     sequences = [sequence(params, seed=seed) for seed in range(8)]
-    together = [token.token_id for token in sample(logits, sequences, list(range(8)))]
-    alone = [sample(logits[i : i + 1], [sequences[i]], [0])[0].token_id for i in range(8)]
+    together = [token.token_id for token in sample(StepLogits(logits), sequences, list(range(8)))]
+    alone = [sample(StepLogits(logits[i : i + 1]), [sequences[i]], [0])[0].token_id for i in range(8)]
     assert together == alone
 
 
@@ -298,5 +304,5 @@ def test_seeds_and_positions_draw_differently():
 def test_several_may_draw_from_one_row_each_with_its_own_seed():
     logits = torch.zeros(2, 1000)
     own = SamplingParams(temperature=1.0)
-    tokens = sample(logits, [sequence(own, seed=seed) for seed in range(3)], [1, 1, 1])
+    tokens = sample(StepLogits(logits), [sequence(own, seed=seed) for seed in range(3)], [1, 1, 1])
     assert [token.token_id for token in tokens] == [int(uniform(seed, 1) * 1000) for seed in range(3)]

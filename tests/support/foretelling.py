@@ -8,6 +8,7 @@ import torch
 
 from paged_chat.engine.sampler import sample
 from paged_chat.engine.sequence import Sequence, SequenceStatus
+from paged_chat.engine.step_logits import StepLogits
 from slot_runner import entry, random_logits
 
 Foretell = Callable[[Sequence, int], ListOf[int]]
@@ -23,7 +24,7 @@ def from_logits(logits_of: Callable[[ListOf[bytes]], torch.Tensor] = random_logi
         for token_id in ahead.token_ids:
             history.append(entry(history, token_id))
         for _ in range(length):
-            [token] = sample(logits_of(history)[None], [ahead], [0])
+            [token] = sample(StepLogits(logits_of(history)[None]), [ahead], [0])
             ahead.token_ids.append(token.token_id)
             history.append(entry(history, token.token_id))
         return ahead.token_ids[-length:]

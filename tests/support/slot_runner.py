@@ -19,12 +19,12 @@ from paged_chat.engine.cache.block_hash import BlockHasher
 from paged_chat.engine.cache.block_manager import BlockManager
 from paged_chat.engine.core import EngineCore
 from paged_chat.engine.events import EventLog
-from paged_chat.engine.numeric_fault import faulty_rows
 from paged_chat.engine.request import FinishReason, RequestStats, SamplingParams, TokenDelta, TokenLogprobs
 from paged_chat.engine.request_check import ModelLimits
 from paged_chat.engine.scheduler import ScheduledStep
 from paged_chat.engine.sequence import Sequence
 from paged_chat.engine.speculation.drafter import Drafter
+from paged_chat.engine.step_logits import StepLogits
 from paged_chat.engine.text.tokenizer import Tokenizer
 
 VOCAB_SIZE = 50
@@ -85,7 +85,7 @@ class SlotRunner:
         return torch.stack(logits) if logits else torch.empty(0, VOCAB_SIZE)
 
     def find_faulty_layer(self, batch: Batch) -> int | None:
-        return self.faulty_layer if faulty_rows(self.execute(batch)) else None
+        return self.faulty_layer if StepLogits(self.execute(batch)).faulty_rows else None
 
     def _slot(self, block_table: np.ndarray, position: int) -> int:
         return int(block_table[position // self._block_size]) * self._block_size + position % self._block_size
