@@ -129,6 +129,7 @@ class _Graph:
     """One bucket's recording, and all that it reads and writes by address."""
 
     inputs: StaticInputs
+    tensors: DecoderInput  # of `inputs`, and of its own what no step changes
     replay: Callable[[], object]
     logits: Tensor  # [rows, vocab] float32, shared with the other graphs
     kept: tuple[Tensor, ...]
@@ -137,8 +138,9 @@ class _Graph:
 class GraphedDecoder:
     """Runs batches of decodes through graphs; gives None where the caller must run a batch itself.
 
-    Always: a graph's addresses are alive as long as it is. Its inputs are its own; the rotary tables, which grow with
-    the longest context seen, are kept with it (`kept_alive` says which tensors may be replaced elsewhere).
+    Always: a graph's addresses are alive as long as it is, for a recording holds no tensor. Its inputs are its own, and
+    kept with it; so are the rotary tables, which grow with the longest context seen (`kept_alive` says which tensors
+    may be replaced elsewhere).
     """
 
     def __init__(
@@ -201,6 +203,7 @@ class GraphedDecoder:
         logits = self._shared_logits(self._forward(tensors))
         return _Graph(
             inputs=inputs,
+            tensors=tensors,
             replay=self._capture(lambda: logits.copy_(self._forward(tensors))),
             logits=logits,
             kept=self._kept_alive(),

@@ -3,6 +3,9 @@
 All but the recording itself is the same on a GPU: buckets, padding, what is copied where, who falls back.
 """
 
+import dataclasses
+import gc
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -21,6 +24,7 @@ from paged_chat.engine.model.cuda_graphs import (
     column_bucket,
     row_bucket,
 )
+from paged_chat.engine.model.decoder import DecoderInput
 from paged_chat.engine.model.loader import LoadedModel, load_model
 from paged_chat.engine.model.model_runner import ModelRunner
 
@@ -198,6 +202,25 @@ def test_the_rotary_tables_of_a_graph_outlive_longer_contexts(tiny_model, record
     runner.execute(BATCHES["three of a bucket of four"])
     assert len(small.decoder.cos) >= 64, "as far as the bucket's tables reach"
     assert graph.kept[0] is old
+
+
+def test_a_graph_keeps_all_that_it_reads_though_its_recording_holds_no_tensor():
+    read: list[weakref.ref[torch.Tensor]] = []
+
+    def forward(inputs: DecoderInput) -> torch.Tensor:
+        fields = [getattr(inputs, field.name) for field in dataclasses.fields(inputs)]
+        read.extend(weakref.ref(value) for value in fields if isinstance(value, torch.Tensor))
+        return torch.zeros(len(inputs.input_ids), 320)
+
+    def forgetful(run: Callable[[], object]) -> Callable[[], object]:
+        run()
+        return lambda: None
+
+    graphs = GraphedDecoder(forward, forgetful, CPU, BLOCK_SIZE)
+    assert graphs.run(BATCHES["three of a bucket of four"]) is not None
+    gc.collect()
+    assert len(read) == 14
+    assert all(tensor() is not None for tensor in read)
 
 
 def test_only_triton_on_a_gpu_is_recorded():
