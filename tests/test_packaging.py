@@ -1,11 +1,12 @@
 """What people install: the wheel holds the program and nothing else, the source distribution builds it again."""
 
-import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
+import venv
 import zipfile
 from email.parser import Parser
 from pathlib import Path
@@ -77,8 +78,33 @@ def test_the_source_distribution_can_be_tested_and_builds_the_same_wheel(checkou
     with tarfile.open(build("sdist", checkout, tmp_path / "sdist")) as archive:
         archive.extractall(tmp_path, filter="data")
     source = tmp_path / f"paged_chat-{PROJECT['version']}"
-    for name, content in files_of("tests", "docs").items():
-        assert (source / name).read_bytes() == content
-    assert {"Makefile", "CHANGELOG.md", "README.md", "LICENSE", "pyproject.toml"} <= set(os.listdir(source))
-    assert list(source.rglob("*.pyc")) == []
+    found = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
+    metadata = {name for name in found if name.startswith("paged_chat.egg-info/")} | {"PKG-INFO", "setup.cfg"}
+    beside = {"CHANGELOG.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md", "pyproject.toml"}
+    held = files_of(*PACKAGES, "tests", "docs")
+    assert found - metadata == held.keys() | beside
+    assert {name for name, content in held.items() if (source / name).read_bytes() != content} == set()
     check_wheel(build("wheel", source, tmp_path / "wheel"))
+
+
+def test_what_is_installed_runs_and_knows_its_commands(checkout, tmp_path):
+    """In an environment of its own, which finds what we depend on, and not this checkout."""
+    environment = tmp_path / "environment"
+    venv.create(environment, symlinks=True)
+    python = environment / "bin" / "python"
+    wheel = build("wheel", checkout, tmp_path / "wheel")
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(pip, check=True, capture_output=True)
+    [packages] = environment.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+
+    def ran(*command: str) -> str:
+        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    program = str(environment / "bin" / "paged-chat")
+    where = "import paged_chat.tui.app, paged_chat.app.web.assets as assets; print(assets.__path__[0])"
+    assert ran(str(python), "-c", where) == f"{packages / 'paged_chat' / 'app' / 'web' / 'assets'}\n"
+    assert ran(program, "--version") == f"paged-chat {PROJECT['version']}\n"
+    commands = re.findall(r"^  ([a-z]+) ", ran(program, "--help").partition("\nCommands:\n")[2], re.MULTILINE)
+    assert commands == sorted(PROJECT["entry-points"]["paged_chat.commands"])
+    assert ran(program, "models", "list").startswith("smollm2-135m")
