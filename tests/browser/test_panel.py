@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, WebSocket, expect
 
 from chat_page import DESK, PHONE, ChatPage
+from paged_chat.app.cache_view import block_view
 
 MAP = "pagedChat.panel.map"
 
@@ -46,12 +47,22 @@ class CachePanel:
         assert counted == totals
 
     def point_at(self, block_id: int) -> None:
-        x, y = self.page.evaluate(
-            f"place => [(place % {MAP}.numColumns + 0.5) * {MAP}.pitch,"
-            f" (Math.floor(place / {MAP}.numColumns) + 0.5) * {MAP}.pitch]",
-            block_id - 1,
+        x, y, pitch = self.page.evaluate(f"place => [...{MAP}.corner(place), {MAP}.pitch]", block_id - 1)
+        self.map.hover(position={"x": x + pitch / 2, "y": y + pitch / 2})
+
+    def expect_colour(self, block_id: int, colour: str, percent: int = 100) -> None:
+        """What the cell is filled with, as it is drawn beside its letter: "#rrggbb", and how much of it."""
+        rgb = [*bytes.fromhex(colour[1:])]
+        self.page.wait_for_function(
+            f"""([place, rgb, percent]) => {{
+                const [x, y] = {MAP}.corner(place);
+                const [...pixel] = {MAP}.painter.context.getImageData(x + 3, y + 3, 1, 1).data;
+                // A canvas keeps fewer shades of a colour that is half transparent.
+                return rgb.every((value, index) => Math.abs(value - pixel[index]) < 4)
+                    && Math.round(pixel[3] / 2.55) === percent;
+            }}""",
+            arg=[block_id - 1, rgb, percent],
         )
-        self.map.hover(position={"x": x, "y": y})
 
 
 @dataclass
@@ -216,6 +227,32 @@ def test_while_nothing_happens_nothing_is_sent(chat, panel):
     assert len(lines.frames) == num_frames
 
 
+def test_a_copied_and_a_freed_block_are_seen_and_the_freed_one_fades(chat, panel, engine, monkeypatch):
+    monkeypatch.setattr(block_view, "RECENT_S", 3600.0)  # so that no look comes too late for it
+    chat.page.evaluate("performance.now = () => window.nowMs; window.nowMs = 10000")
+    engine.enqueue("a" * 40)
+    chat.ask("b" * 40)
+    panel.expect_letters("fffffff·")
+    panel.expect_colour(1, "#d55e00")
+    chat.page.evaluate("window.nowMs = 11000")
+    panel.expect_colour(1, "#d55e00", percent=50)
+    chat.page.evaluate("window.nowMs = 12000")
+    panel.expect_colour(1, "#d55e00", percent=20)
+    # The next prompt holds them again, and writes behind the one token in the 7th: that is copied into the 8th.
+    engine.enqueue("a" * 20)
+    engine.hold()
+    chat.send("c" * 10)
+    engine.let(1)
+    panel.expect_letters("hhhhhhfyh·")
+    panel.expect_colour(8, "#cc79a7")
+    monkeypatch.setattr(block_view, "RECENT_S", 0.0)
+    panel.expect_letters("hhhhhh·hh·")
+    panel.expect_colour(8, "#56b4e9")
+    engine.go()
+    panel.expect_letters("cccccc·ccc")
+    panel.expect_colour(1, "#9aa7b4")
+
+
 def test_every_tab_sees_the_same_pool(open_tab, engine):
     one, two = open_tab(), open_tab()
     panels = [CachePanel(one.page), CachePanel(two.page)]
@@ -241,12 +278,18 @@ def test_why_a_prompt_found_no_more(chat, panel, served):
     chat.ask("Hello")
     why.get_by_text("why not more?").click()
     # The very first prompt: nothing went wrong.
-    expect(words).to_have_text(re.compile(r"^0 of \d+ tokens were reused. From token 1 on: the cache was empty"))
+    expect(words).to_have_text(
+        "0 of 22 tokens were reused. From token 1 on: the cache was empty, for this is the first that the model reads; "
+        "nothing went wrong"
+    )
+    expect(figures).to_have_text("token 0, block 0: 'user:He'")
     expect(why).not_to_have_class(re.compile("is-fault"))
     served.service.update_chat(chat.chat_id, system_prompt="Be short.")
     chat.ask("Again")
-    expect(words).to_have_text(re.compile("From token 2 on: the system prompt was edited$"))
-    expect(figures).to_have_text(re.compile("^token 1, block 0: 's.*', where the chat had 'u'"))
+    # The beginning of all prompts is found in the first block; then it says "system" and no more "user".
+    edited = "1 of 68 tokens was reused. From token 2 on: the system prompt was edited"
+    expect(words).to_have_text(edited)
+    expect(figures).to_have_text("token 1, block 0: 'system:B', where the chat had 'u'; 1 token of block 1 was copied")
     expect(why).to_have_class(re.compile("is-fault"))
     expect(why.locator("strong")).to_have_text("Newest reply")
     # An earlier turn can be asked too, and all of them after the page was loaded again.
@@ -256,7 +299,7 @@ def test_why_a_prompt_found_no_more(chat, panel, served):
     chat.page.reload()
     expect(chat.replies).to_have_count(2)
     why.get_by_text("why not more?").click()
-    expect(words).to_have_text(re.compile("the system prompt was edited$"))
+    expect(words).to_have_text(edited)
     chat.replies.first.click()
     expect(words).to_have_text(re.compile("the cache was empty"))
 
