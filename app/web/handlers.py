@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from html import escape
 from typing import Any
 
 import gradio as gr
@@ -113,7 +115,7 @@ class SettingsHandlers:
                 chat.system_prompt or "",
                 gr.update(choices=list(self._service.system_prompts()), value=None),
                 gr.update(choices=list(self._service.sampling_presets()), value=None),
-                *SamplingForm.of(chat.sampling).values,
+                *self._sampling(chat),
             ]
 
     def save_system_prompt(self, chat_id: str, text: str, request: gr.Request) -> None:
@@ -122,26 +124,22 @@ class SettingsHandlers:
             if (chat.system_prompt or "") != text:
                 self._service.update_chat(chat.id, system_prompt=text if text.strip() else None)
 
-    def save_sampling(self, request: gr.Request, chat_id: str, *values: Any) -> Update:
+    def save_sampling(self, request: gr.Request, chat_id: str, *values: Any) -> list[Any]:
         """Gives what is wrong with settings that can't be used together: it stands there until they can."""
-        if not chat_id:  # Gradio tells of the values that the page begins with as of changes
-            return gr.update(visible=False)
         with _shown_to_people():
             chat = self._chat(chat_id, request)
             try:
                 sampling = SamplingForm(*values).over(chat.sampling)
             except InvalidParameter as error:
-                return gr.update(value=f"Not kept yet: {error}.", visible=True)
+                return [gr.update(value=f"Not kept yet: {error}.", visible=True), gr.update()]
             if sampling != chat.sampling:
                 self._service.update_chat(chat.id, sampling=sampling)
-            return gr.update(visible=False)
+            return [gr.update(visible=False), self._origin(sampling)]
 
     def reset_sampling(self, chat_id: str, request: gr.Request) -> list[Any]:
         with _shown_to_people():
             chat = self._chat(chat_id, request)
-            return SamplingForm.of(
-                self._service.update_chat(chat.id, sampling=self._service.default_sampling).sampling
-            ).values
+            return self._sampling(self._service.update_chat(chat.id, sampling=self._service.default_sampling))
 
     # Presets
 
@@ -167,38 +165,57 @@ class SettingsHandlers:
         with _shown_to_people():
             chat = self._chat(chat_id, request)
             sampling = self._service.sampling_presets().get(name or "", chat.sampling)
-            self._service.update_chat(chat.id, sampling=sampling)
-            return SamplingForm.of(sampling).values
+            return self._sampling(self._service.update_chat(chat.id, sampling=sampling))
 
-    def keep_sampling(self, name: str | None, *values: Any) -> Update:
+    def keep_sampling(self, request: gr.Request, chat_id: str, name: str | None, *values: Any) -> list[Any]:
         with _shown_to_people():
             sampling = SamplingForm(*values).over(GENERAL_SAMPLING)
             self._service.save_sampling_preset(_named(name), sampling)
-            return gr.update(choices=list(self._service.sampling_presets()), value=name)
+            return self._presets_and_origin(name, chat_id, request)
 
-    def drop_sampling(self, name: str | None) -> Update:
+    def drop_sampling(self, chat_id: str, name: str | None, request: gr.Request) -> list[Any]:
         with _shown_to_people():
             self._service.delete_sampling_preset(_named(name))
-            return gr.update(choices=list(self._service.sampling_presets()), value=None)
+            return self._presets_and_origin(None, chat_id, request)
+
+    def _presets_and_origin(self, chosen: str | None, chat_id: str, request: gr.Request) -> list[Any]:
+        return [
+            gr.update(choices=list(self._service.sampling_presets()), value=chosen),
+            self._origin(self._chat(chat_id, request).sampling),
+        ]
 
     # The model
 
-    def switch_model(self, model: str | None) -> list[Update]:
+    def switch_model(self, chat_id: str, model: str | None, request: gr.Request) -> list[Any]:
         """What is wrong with the model stands there until another is chosen.
 
         Where it would end what others do, the button shows that does it all the same.
         """
-        return self._switch_model(model, force=False)
+        return self._switch_model(chat_id, model, request, force=False)
 
-    def force_model(self, model: str | None) -> list[Update]:
-        return self._switch_model(model, force=True)
+    def force_model(self, chat_id: str, model: str | None, request: gr.Request) -> list[Any]:
+        return self._switch_model(chat_id, model, request, force=True)
 
-    def _switch_model(self, model: str | None, *, force: bool) -> list[Update]:
+    def _switch_model(self, chat_id: str, model: str | None, request: gr.Request, *, force: bool) -> list[Any]:
         try:
             self._service.switch_model((model or "").strip(), force=force)
         except PagedChatError as error:
-            return [gr.update(value=f"{error}.", visible=True), gr.update(visible=isinstance(error, ModelInUse))]
-        return [gr.update(visible=False), gr.update(visible=False)]
+            is_in_use = isinstance(error, ModelInUse)
+            return [gr.update(value=escape(f"{error}."), visible=True), gr.update(visible=is_in_use), gr.update()]
+        with _shown_to_people():  # something else may be recommended for it
+            origin = self._origin(self._chat(chat_id, request).sampling)
+        return [gr.update(visible=False), gr.update(visible=False), origin]
+
+    # What the fields show
+
+    def _sampling(self, chat: Chat) -> list[Any]:
+        """What the fields hold, and where that comes from."""
+        return [*SamplingForm.of(chat.sampling).values, self._origin(chat.sampling)]
+
+    def _origin(self, sampling: SamplingParams) -> str:
+        """In words; for the page's script also what each field goes back to."""
+        suited = json.dumps(asdict(SamplingForm.of(self._service.default_sampling)))
+        return f'<p data-suited="{escape(suited)}">{escape(self._service.sampling_origin(sampling))}</p>'
 
     def _chat(self, chat_id: str, request: gr.Request) -> Chat:
         return self._service.chat(chat_id, request.username or "")

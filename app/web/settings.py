@@ -57,7 +57,7 @@ def build_settings(service: ChatService) -> None:
                 "Load it all the same", size="sm", variant="stop", visible=False, elem_id="pc-force-model"
             )
 
-        refusal = gr.Markdown(visible=False, elem_id="pc-model-refusal")
+        refusal = gr.HTML(visible=False, elem_id="pc-model-refusal")
         gr.Markdown("### System prompt of this chat")
         system_prompt = gr.Textbox(
             show_label=False,
@@ -70,6 +70,7 @@ def build_settings(service: ChatService) -> None:
         prompt_preset, keep_prompt, drop_prompt = _preset_row("system prompts", "pc-prompt-preset")
 
         gr.Markdown("### How replies of this chat are drawn")
+        origin = gr.HTML(elem_id="pc-sampling-origin")
         fields = _sampling_fields()
         reset = gr.Button("Reset all of these", size="sm", elem_id="pc-reset-sampling")
         sampling_preset, keep_sampling, drop_sampling = _preset_row("settings", "pc-sampling-preset")
@@ -77,23 +78,34 @@ def build_settings(service: ChatService) -> None:
     asked_for.input(
         handlers.load,
         asked_for,
-        [chat_id, model, model, refusal, force, system_prompt, prompt_preset, sampling_preset, *fields],
+        [chat_id, model, model, refusal, force, system_prompt, prompt_preset, sampling_preset, *fields, origin],
         **_QUIET,
     ).then(None, js=_LOADED)
     system_prompt.blur(handlers.save_system_prompt, [chat_id, system_prompt], **_QUIET)
-    for field in fields:
-        field.change(handlers.save_sampling, [chat_id, *fields], fault, trigger_mode="always_last", **_QUIET)
-    reset.click(handlers.reset_sampling, chat_id, fields, **_QUIET)
+    # What somebody does, and no change that comes from reading a chat: of those Gradio tells one by one, and an empty
+    # number is 0 until its own has come.
+    done_by_people = [field.input for field in fields] + [one.release for one in fields if isinstance(one, gr.Slider)]
+    gr.on(
+        done_by_people,
+        handlers.save_sampling,
+        [chat_id, *fields],
+        [fault, origin],
+        trigger_mode="always_last",
+        **_QUIET,
+    )
+    reset.click(handlers.reset_sampling, chat_id, [*fields, origin], **_QUIET)
 
     prompt_preset.input(handlers.use_system_prompt, [chat_id, prompt_preset], system_prompt, **_QUIET)
     keep_prompt.click(handlers.keep_system_prompt, [prompt_preset, system_prompt], prompt_preset, **_QUIET)
     drop_prompt.click(handlers.drop_system_prompt, prompt_preset, prompt_preset, **_QUIET)
-    sampling_preset.input(handlers.use_sampling, [chat_id, sampling_preset], fields, **_QUIET)
-    keep_sampling.click(handlers.keep_sampling, [sampling_preset, *fields], sampling_preset, **_QUIET)
-    drop_sampling.click(handlers.drop_sampling, sampling_preset, sampling_preset, **_QUIET)
+    sampling_preset.input(handlers.use_sampling, [chat_id, sampling_preset], [*fields, origin], **_QUIET)
+    keep_sampling.click(
+        handlers.keep_sampling, [chat_id, sampling_preset, *fields], [sampling_preset, origin], **_QUIET
+    )
+    drop_sampling.click(handlers.drop_sampling, [chat_id, sampling_preset], [sampling_preset, origin], **_QUIET)
 
-    switch.click(handlers.switch_model, model, [refusal, force], **_QUIET)
-    force.click(handlers.force_model, model, [refusal, force], **_QUIET)
+    switch.click(handlers.switch_model, [chat_id, model], [refusal, force, origin], **_QUIET)
+    force.click(handlers.force_model, [chat_id, model], [refusal, force, origin], **_QUIET)
 
 
 def _preset_row(what: str, elem_id: str) -> tuple[gr.Dropdown, gr.Button, gr.Button]:
@@ -107,7 +119,7 @@ def _preset_row(what: str, elem_id: str) -> tuple[gr.Dropdown, gr.Button, gr.But
 
 
 def _sampling_fields() -> list[Any]:
-    """Components in the order of `SamplingForm`'s fields; each slider can be reset by itself."""
+    """Components in the order of `SamplingForm`'s fields; each slider can be reset by itself (`settings_fields.js`)."""
     fields = _first_fields()
     with gr.Accordion("More", open=False):
         fields |= _fields_of_drawing() | _fields_of_beam_search()

@@ -12,6 +12,7 @@ from paged_chat.app.service.chat_service import ChatService
 from paged_chat.app.service.default_sampling import GENERAL_SAMPLING
 from paged_chat.app.service.model_fetch import FindModel
 from paged_chat.app.store.store import Store, default_path
+from paged_chat.engine.request import SamplingParams
 
 pytest.importorskip("playwright", reason="playwright isn't installed")
 
@@ -61,7 +62,7 @@ Serve = Callable[..., Served]
 def serve() -> Iterator[Serve]:
     """`serve(accounts={"ann": "secret"}, max_model_len=512)` serves a page until the end of the test.
 
-    find_model: looks for a model that is chosen, as the service takes it.
+    find_model, default_sampling: as the service takes them.
     """
     from paged_chat.app.api.accounts import Accounts
     from paged_chat.app.web.server import WebServer
@@ -72,11 +73,12 @@ def serve() -> Iterator[Serve]:
         accounts: dict[str, str] | None = None,
         engine: FakeEngine | None = None,
         find_model: FindModel | None = None,
+        default_sampling: SamplingParams | None = GENERAL_SAMPLING,
         **options: Any,
     ) -> Served:
         engine = engine or FakeEngine(**options)
         store = Store(default_path())
-        service = ChatService(store, engine.open, default_sampling=GENERAL_SAMPLING, find_model=find_model)
+        service = ChatService(store, engine.open, default_sampling=default_sampling, find_model=find_model)
         server = WebServer(service, "127.0.0.1", free_port(), Accounts(accounts or {}), token="secret")
         ends.extend([store.close, engine.close, service.close, server.close])
         return Served(server.url, service, store, engine)

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from chat_desk import until
 from paged_chat.app.api.remote_engine import RemoteEngine
 from paged_chat.app.api.server_record import ServerRecord
-from paged_chat.app.service.default_sampling import GENERAL_SAMPLING
+from paged_chat.app.service.default_sampling import GENERAL_SAMPLING, default_sampling_of
 from paged_chat.app.service.own_engine import find_own_model
 from paged_chat.app.service.served_engine import model_figures
 from paged_chat.engine.errors import ModelNotFound
@@ -39,6 +39,47 @@ def test_sampling_settings_are_the_chats_own_and_are_used(chat, engine, served):
     chat.ask("Two")
     [_, (_, params, _)] = engine.models[0].submitted
     assert (params.temperature, params.seed) == (0.3, 42)
+
+
+def test_settings_say_where_they_come_from_and_go_back_to_what_suits_the_model(open_tab, serve):
+    served = serve(default_sampling=None)
+    chat = open_tab(url=served.url)
+    drawer = chat.open_settings()
+    origin = drawer.locator("#pc-sampling-origin")
+    suited = "Recommended for smollm2-135m: temperature 0.2, top p 0.9, repetition penalty 1.1."
+    rest = "The rest are general defaults."
+    expect(origin).to_have_text(f"{suited} {rest}")
+    assert served.service.chat(chat.chat_id).sampling == served.service.default_sampling, "looking changes nothing"
+    temperature = drawer.locator("#pc-temperature input[type=number]")
+    type_into(temperature, "0.9")
+    type_into(drawer.locator("#pc-seed input[type=number]"), "42")
+    suited_else = suited.replace("temperature 0.2, ", "")
+    expect(origin).to_have_text(f"Chosen for this chat: temperature 0.9, seed 42. {suited_else} {rest}")
+    preset = drawer.locator("#pc-sampling-preset input")
+    preset.fill("<b>bold</b>")
+    preset.press("Enter")
+    drawer.get_by_role("button", name="Keep").last.click()
+    kept = f"As kept under <b>bold</b>. {suited_else} {rest}"
+    expect(origin).to_have_text(kept)
+    drawer.get_by_role("button", name="Reset all of these").click()
+    expect(origin).to_have_text(f"{suited} {rest}")
+    expect(temperature).to_have_value("0.2")
+    assert served.service.chat(chat.chat_id).sampling == default_sampling_of("smollm2-135m").sampling
+    preset.click()
+    chat.page.get_by_role("option", name="<b>bold</b>").click()
+    expect(origin).to_have_text(kept)
+    expect(temperature).to_have_value("0.9")
+    drawer.get_by_role("button", name="Drop").last.click()
+    expect(origin).to_have_text(f"Chosen for this chat: temperature 0.9, seed 42. {suited_else} {rest}")
+    # One by itself goes back to what suits the model too.
+    drawer.locator("#pc-temperature").get_by_role("button", name="Reset to default value").click()
+    expect(origin).to_have_text(f"Chosen for this chat: seed 42. {suited} {rest}")
+    expect(temperature).to_have_value("0.2")
+    # Of another model nothing is recommended: what the chat has is its own then.
+    load_model(chat, "other-model")
+    expect(origin).to_have_text(
+        f"Chosen for this chat: temperature 0.2, top p 0.9, repetition penalty 1.1, seed 42. {rest}"
+    )
 
 
 def test_settings_stand_beside_the_conversation_under_a_head_as_wide_as_they_are(chat):

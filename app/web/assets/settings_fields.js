@@ -1,6 +1,7 @@
 // Numbers in the settings, which are Gradio's. It would take an emptied field for the least number, and what is out of
 // range for an error at each digit that is typed. Neither reaches it: when somebody is done with a field that is at
-// fault, it is as it was before, and says what it takes.
+// fault, it is as it was before, and says what it takes. And a slider's own reset would lead to what the page was built
+// with, whatever model answers: it leads to what suits that one.
 
 import { count } from "./format.js";
 import { notify } from "./notices.js";
@@ -49,4 +50,14 @@ export function guardNumbers() {
     }
     before.set(input, input.value);
   }), true);
+  addEventListener("click", (event) => {
+    const field = event.target.closest?.("#pc-settings .reset-button")?.closest("[id^=pc-]");
+    if (!field) return;
+    event.stopImmediatePropagation();
+    const suited = JSON.parse(document.querySelector("#pc-sampling-origin [data-suited]").dataset.suited);
+    const input = field.querySelector("input[type=number]");
+    input.value = suited[field.id.replace("pc-", "")];
+    input.removeAttribute("aria-invalid");
+    input.dispatchEvent(new Event("input", { bubbles: true }));
+  }, true);
 }
