@@ -103,8 +103,8 @@ class ReplyVariant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """One message of a chat.
+class MessageContent:
+    """What a message says and how it came about, wherever it stands.
 
     token_ids: of a reply, as the model wrote it, the end token included; None for what a person wrote.
     model, sampling, cost: of a reply.
@@ -113,9 +113,6 @@ class Message:
     error: why it failed, for people to read.
     """
 
-    id: int
-    chat_id: str
-    parent_id: int | None
     role: MessageRole
     text: str
     token_ids: tuple[int, ...] | None = None
@@ -126,7 +123,16 @@ class Message:
     finish_reason: FinishReason | None = None
     status: MessageStatus = "done"
     error: str | None = None
-    created_at: datetime
+    created_at: datetime  # with a time zone, UTC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message(MessageContent):
+    """One message of a chat."""
+
+    id: int
+    chat_id: str
+    parent_id: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,30 +3,19 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from paged_chat.engine.request import FinishReason, SamplingParams
+from paged_chat.engine.request import SamplingParams
 
-from .chats import MessageRole, MessageStatus, ReplyCost, ReplyVariant
+from .chats import MessageContent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedMessage:
-    """One message; the fields are those of `Message`, but `parent` is an index into the chat's `messages`.
+class ImportedMessage(MessageContent):
+    """One message; `parent` is an index into the chat's `messages`.
 
     A "draft" becomes "stopped": nobody is writing it.
     """
 
     parent: int | None
-    role: MessageRole
-    text: str
-    token_ids: tuple[int, ...] | None = None
-    model: str | None = None
-    sampling: SamplingParams | None = None
-    variant: ReplyVariant | None = None
-    cost: ReplyCost | None = None
-    finish_reason: FinishReason | None = None
-    status: MessageStatus = "done"
-    error: str | None = None
-    created_at: datetime  # with a time zone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

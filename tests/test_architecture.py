@@ -15,7 +15,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("kernels", "engine", "app", "tui")
-TESTS = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")]
 
 # What a package may import of ours. `app` and `tui` see of the layer below only the modules named here.
 ALLOWED_PACKAGES = {
@@ -177,12 +176,33 @@ def arrow_fault(found: Import) -> str | None:
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 
 
+def defined_names(path: Path) -> Iterator[str]:
+    """What a file gives a name to: itself and its folders, classes, functions, their parameters, and variables."""
+    yield from path.relative_to(ROOT).with_suffix("").parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+
+
 def test_the_page_on_the_architecture_names_what_there_is():
-    ours = [path.relative_to(ROOT).as_posix() for path in source_files()]
-    named = set(re.findall(r"`([a-z_/]+\.py)`", PAGE))
-    assert {name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in [*ours, *TESTS])} == set()
-    words = set(re.findall(r"\w+", "\n".join(path.read_text() for path in source_files())))
-    assert {name for name in re.findall(r"`(?:\w+\.)*(\w+)(?:\(\))?`", PAGE) if name not in words} == set()
+    spans = set(re.findall(r"`([^`\n]+)`", PAGE))
+    ours = [path.relative_to(ROOT).as_posix() for folder in (*PACKAGES, "tests") for path in (ROOT / folder).rglob("*")]
+    paths = {span for span in spans if re.fullmatch(r"[\w/]+\.(py|js|toml)|\w+/[\w/]+", span)}
+    assert len(paths) > 90
+    assert {
+        path for path in paths if not any(f"/{known}".endswith(f"/{path}") for known in [*ours, "pyproject.toml"])
+    } == set()
+    written_by_the_program = {"machine.json"}
+    of_others = {"typer.Typer", "import engine"}
+    names = {
+        span for span in spans - paths - written_by_the_program - of_others if re.fullmatch(r"@?[\w.]+(\(\))?", span)
+    }
+    assert len(names) > 100
+    defined = {name for path in source_files() for name in defined_names(path)}
+    assert {name for name in names if re.findall(r"\w+", name)[-1] not in defined} == set()
 
 
 def test_the_page_on_the_architecture_lists_the_engines_public_modules():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from sqlite3 import Connection
 
-from ..chats import Chat, Message, MessageTree
+from ..chats import Chat, Message, MessageContent, MessageTree
 from ..imported_chat import ImportedChat, ImportedMessage
 from . import chat_table, message_table, miss_reasons, token_logprobs
 from .rows import now_to_db, time_from, time_to_db
@@ -107,5 +107,5 @@ def fork(connection: Connection, chat_id: str, message_id: int) -> str:
 
 
 def _below(parent: int | None, message: Message) -> ImportedMessage:
-    kept = {field.name: getattr(message, field.name) for field in fields(ImportedMessage) if field.name != "parent"}
+    kept = {field.name: getattr(message, field.name) for field in fields(MessageContent)}
     return ImportedMessage(parent=parent, **kept)

@@ -184,8 +184,8 @@ def attention_decode(
         return output
     num_splits = max(1, triton.cdiv(block_tables.shape[1] * block_size, SPLIT_TOKENS))
     is_whole = num_splits == 1
-    split_output = output if is_whole else _scratch(query, num_seqs, num_heads, num_splits, head_dim)
-    split_lse = output if is_whole else _scratch(query, num_seqs, num_heads, num_splits)
+    split_output = output if is_whole else scratch(query, num_seqs, num_heads, num_splits, head_dim)
+    split_lse = output if is_whole else scratch(query, num_seqs, num_heads, num_splits)
     tiles = decode_tiles(group_size, head_dim, key_cache.element_size(), is_rocm())
     decode_kernel[(num_seqs, num_kv_heads, num_splits)](
         query,
@@ -236,5 +236,6 @@ def attention_decode(
     return output
 
 
-def _scratch(query: Tensor, *shape: int) -> Tensor:
+def scratch(query: Tensor, *shape: int) -> Tensor:
+    """Partial results, float32, on the query's device; not yet written."""
     return torch.empty(shape, dtype=torch.float32, device=query.device)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..prefix_plan import plan_prefixes
 from ..shared_run import SharedRun
-from .attention_decode import SPLIT_TOKENS, attention_decode, decode_kernel
+from .attention_decode import SPLIT_TOKENS, attention_decode, decode_kernel, scratch
 from .kv_cache import check_block_layout, locate_tokens
 from .tiles import LOG2_E, decode_tiles, dot_dtype, is_rocm, prefix_tiles
 
@@ -188,8 +188,8 @@ def attention_prefix(
     segments, members, own_starts, part_starts = _plan_on(
         query.device, runs, num_seqs, block_size, tiles.rows // group_size, max(1, SPLIT_TOKENS // block_size)
     )
-    part_output = _scratch(query, len(members), num_heads, head_dim)
-    part_lse = _scratch(query, len(members), num_heads)
+    part_output = scratch(query, len(members), num_heads, head_dim)
+    part_lse = scratch(query, len(members), num_heads)
     strides = (
         query.stride(0), query.stride(1), key_cache.stride(0), value_cache.stride(0), block_tables.stride(0)
     )  # fmt: skip
@@ -221,8 +221,8 @@ def attention_prefix(
         num_stages=tiles.num_stages,
     )
     num_splits = triton.cdiv(block_tables.shape[1] * block_size, SPLIT_TOKENS)
-    split_output = _scratch(query, num_seqs, num_heads, num_splits, head_dim)
-    split_lse = _scratch(query, num_seqs, num_heads, num_splits)
+    split_output = scratch(query, num_seqs, num_heads, num_splits, head_dim)
+    split_lse = scratch(query, num_seqs, num_heads, num_splits)
     output = torch.empty(num_seqs, num_heads, head_dim, dtype=query.dtype, device=query.device)
     own = decode_tiles(group_size, head_dim, key_cache.element_size(), is_rocm())
     decode_kernel[(num_seqs, num_kv_heads, num_splits)](
@@ -266,10 +266,6 @@ def attention_prefix(
         num_warps=4,
     )
     return output
-
-
-def _scratch(query: Tensor, *shape: int) -> Tensor:
-    return torch.empty(shape, dtype=torch.float32, device=query.device)
 
 
 @lru_cache(maxsize=8)
