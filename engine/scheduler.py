@@ -100,7 +100,7 @@ class Scheduler:
             self._schedule_running(sequence, step)
             if step.num_tokens:
                 return
-        for sequence in [sequence for sequence in self.waiting if sequence.is_suspect and not sequence.is_idle]:
+        for sequence in [sequence for sequence in self.waiting if sequence.is_suspect]:
             if self._admit(sequence, step):
                 step.add(sequence, min(sequence.num_remaining_tokens, step.budget))
                 return

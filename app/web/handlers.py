@@ -17,6 +17,7 @@ from paged_chat.engine.request import SamplingParams
 
 from ..chats import Chat
 from ..errors import ModelInUse
+from ..mended_text import mended
 from ..service.chat_service import ChatService
 from ..service.default_sampling import GENERAL_SAMPLING
 
@@ -145,7 +146,7 @@ class SettingsHandlers:
 
     def use_system_prompt(self, chat_id: str, name: str | None, request: gr.Request) -> str | Update:
         with _shown_to_people():
-            text = self._service.system_prompts().get(name or "")
+            text = self._service.system_prompts().get(_text(name))
             if text is None:
                 return gr.update()
             self.save_system_prompt(chat_id, text, request)
@@ -154,7 +155,7 @@ class SettingsHandlers:
     def keep_system_prompt(self, name: str | None, text: str) -> Update:
         with _shown_to_people():
             self._service.save_system_prompt(_named(name), text)
-            return gr.update(choices=list(self._service.system_prompts()), value=name)
+            return gr.update(choices=list(self._service.system_prompts()), value=_named(name))
 
     def drop_system_prompt(self, name: str | None) -> Update:
         with _shown_to_people():
@@ -164,14 +165,14 @@ class SettingsHandlers:
     def use_sampling(self, chat_id: str, name: str | None, request: gr.Request) -> list[Any]:
         with _shown_to_people():
             chat = self._chat(chat_id, request)
-            sampling = self._service.sampling_presets().get(name or "", chat.sampling)
+            sampling = self._service.sampling_presets().get(_text(name), chat.sampling)
             return self._sampling(self._service.update_chat(chat.id, sampling=sampling))
 
     def keep_sampling(self, request: gr.Request, chat_id: str, name: str | None, *values: Any) -> list[Any]:
         with _shown_to_people():
             sampling = SamplingForm(*values).over(GENERAL_SAMPLING)
             self._service.save_sampling_preset(_named(name), sampling)
-            return self._presets_and_origin(name, chat_id, request)
+            return self._presets_and_origin(_named(name), chat_id, request)
 
     def drop_sampling(self, chat_id: str, name: str | None, request: gr.Request) -> list[Any]:
         with _shown_to_people():
@@ -198,7 +199,7 @@ class SettingsHandlers:
 
     def _switch_model(self, chat_id: str, model: str | None, request: gr.Request, *, force: bool) -> list[Any]:
         try:
-            self._service.switch_model((model or "").strip(), force=force)
+            self._service.switch_model(_text(model).strip(), force=force)
         except PagedChatError as error:
             is_in_use = isinstance(error, ModelInUse)
             return [gr.update(value=escape(f"{error}."), visible=True), gr.update(visible=is_in_use), gr.update()]
@@ -218,13 +219,18 @@ class SettingsHandlers:
         return f'<p data-suited="{escape(suited)}">{escape(self._service.sampling_origin(sampling))}</p>'
 
     def _chat(self, chat_id: str, request: gr.Request) -> Chat:
-        return self._service.chat(chat_id, request.username or "")
+        return self._service.chat(_text(chat_id), request.username or "")
 
 
 def _named(name: str | None) -> str:
-    if not name or not name.strip():
+    if not _text(name).strip():
         raise gr.Error("Give the preset a name: type it into its field.", print_exception=False)
-    return name.strip()
+    return _text(name).strip()
+
+
+def _text(chosen: Any) -> str:
+    """A text of a component that hands on whatever a request holds: a Dropdown, or what no page shows."""
+    return "" if chosen is None else mended(str(chosen))
 
 
 @contextmanager

@@ -1,96 +1,12 @@
 """The page as it is really served, asked for what no page of ours asks for: by strangers, other users, other sites."""
 
-import http.client
 import json
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
-from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import ClientConnection, connect
 
-from fake_engine import FakeEngine
-from free_port import free_port
-from paged_chat.app.api.accounts import Accounts
-from paged_chat.app.service.chat_service import ChatService
-from paged_chat.app.store.store import Store
-from paged_chat.app.web.server import WebServer
+from page_asker import Asker, closed_with, logged_in
 from patience import PATIENCE_S
-
-PASSWORDS = {"ann": "a-secret", "bob": "b-secret"}
-
-
-class Asker:
-    """A program that knows the address, and perhaps a cookie."""
-
-    def __init__(self, url: str, cookie: str | None = None) -> None:
-        self.address = url.removeprefix("http://")
-        self.headers = {} if cookie is None else {"Cookie": cookie}
-
-    def __call__(self, method: str, path: str, body: str | bytes | None = None, **headers: str) -> tuple[int, str]:
-        answer, text = self.open(method, path, body, **headers)
-        return answer.status, text
-
-    def open(
-        self, method: str, path: str, body: str | bytes | None = None, **headers: str
-    ) -> tuple[http.client.HTTPResponse, str]:
-        connection = http.client.HTTPConnection(self.address, timeout=PATIENCE_S)
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection.request(method, path, body, {"Content-Type": "application/json", **self.headers, **given})
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        connection.close()
-        return answer, text
-
-    def post(self, path: str, body: str = "{}") -> tuple[int, str]:
-        return self("POST", path, body)
-
-    def new_chat(self) -> str:
-        chat_id: str = json.loads(self.post("/paged-chat/chats")[1])["chat_id"]
-        return chat_id
-
-    def socket(self, path: str) -> ClientConnection:
-        return connect(f"ws://{self.address}{path}", additional_headers=self.headers, open_timeout=PATIENCE_S)
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    """A page for two people, served once: gradio takes seconds to import and to launch."""
-    engine = FakeEngine()
-    with Store(":memory:") as store, ChatService(store, engine.open) as service:
-        server = WebServer(service, "127.0.0.1", free_port(), Accounts(PASSWORDS), token="the-token")
-        yield server.url
-        server.close()
-    engine.close()
-
-
-@pytest.fixture(scope="module")
-def cookies(url: str) -> dict[str, str]:
-    """What a browser sends back after each of them has logged in."""
-    return {name: "; ".join(one.partition(";")[0] for one in logged_in(url, name)) for name in PASSWORDS}
-
-
-def logged_in(url: str, name: str) -> list[str]:
-    form = urlencode({"username": name, "password": PASSWORDS[name]})
-    answer, _ = Asker(url).open("POST", "/login", form, Content_Type="application/x-www-form-urlencoded")
-    assert answer.status == 200
-    return answer.headers.get_all("Set-Cookie", [])
-
-
-@pytest.fixture
-def stranger(url: str) -> Asker:
-    return Asker(url)
-
-
-@pytest.fixture
-def ann(url: str, cookies: dict[str, str]) -> Asker:
-    return Asker(url, cookies["ann"])
-
-
-@pytest.fixture
-def bob(url: str, cookies: dict[str, str]) -> Asker:
-    return Asker(url, cookies["bob"])
-
 
 # Gradio's doors
 
@@ -167,25 +83,6 @@ def test_a_stranger_hears_nothing(stranger, path):
         assert closed_with(socket) == 4401
 
 
-CHAT_REQUESTS = [
-    "", "/send", "/delete", "/restore", "/keep", "/stop", "/plan", "/compare", "/plan-comparison",
-    *(f"/messages/1/{what}" for what in ("edit", "retry", "continue", "pick", "fork", "delete", "restore", "stop")),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("request_path", CHAT_REQUESTS)
-def test_another_persons_chat_is_no_chat(ann, bob, request_path):
-    path = f"/paged-chat/chats/{ann.new_chat()}{request_path}"
-    body = json.dumps({"text": "mine now", "title": "mine now", "variants": [{}, {}]})
-    status, text = bob("POST", path, body)
-    assert (status, json.loads(text)["type"]) == (404, "ChatNotFound")
-
-
-@pytest.mark.parametrize("path", ["export/{}.json", "export/{}.md", "chats/{}/messages/1/plan?of=retry"])
-def test_another_persons_chat_is_not_read(ann, bob, path):
-    assert bob("GET", f"/paged-chat/{path.format(ann.new_chat())}")[0] == 404
-
-
 def test_the_engines_door_opens_for_its_token_alone(stranger):
     for key in ("", "Bearer ", "Bearer the-token-", "Basic the-token", "Bearer \xff"):
         assert stranger("GET", "/paged-chat/engine", Authorization=key)[0] == 403
@@ -249,15 +146,6 @@ def test_what_no_page_says_ends_its_socket(ann, path, message):
     with ann.socket(path) as socket:
         socket.send(message)
         assert closed_with(socket) == 1007
-
-
-def closed_with(socket: ClientConnection) -> int | None:
-    """The code that the server closes it with, whatever it says before."""
-    while True:
-        try:
-            socket.recv(PATIENCE_S)
-        except ConnectionClosed as closed:
-            return None if closed.rcvd is None else closed.rcvd.code
 
 
 def test_what_a_page_may_not_know_does_no_harm(ann):
