@@ -7,6 +7,7 @@ import pytest
 from foretelling import ForetellingDrafter
 from paged_chat.engine import SamplingParams
 from paged_chat.engine import core as core_module
+from paged_chat.engine.sampler import sample as draw
 from paged_chat.engine.scheduler import ScheduledStep
 from slot_runner import Listener, SlotRunner, ask, ask_all, greedy, make_core, prompt, reply_to, sequence_of
 
@@ -38,7 +39,6 @@ def draw_fails_at(monkeypatch):
 
     def fail_at(call: int) -> None:
         calls = iter(range(1000))
-        draw = core_module.sample
 
         def sample(*arguments):
             if next(calls) == call:

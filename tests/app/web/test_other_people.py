@@ -18,7 +18,9 @@ ROUTES = [
     for route in module.router.routes
     if isinstance(route, APIRoute)
 ]
-OF_A_CHAT = [(method, route.path) for route in ROUTES if "{chat_id}" in route.path for method in sorted(route.methods)]
+OF_A_CHAT = [
+    (method, route.path) for route in ROUTES if "{chat_id}" in route.path for method in sorted(route.methods or ())
+]
 NO_CHAT = "0" * 32
 BODY = {"text": "mine now", "title": "mine now", "variants": [{}, {}], "token_index": 0, "token_id": 1}
 
