@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 from paged_chat.engine.config import EngineConfig
@@ -16,9 +15,8 @@ from paged_chat.engine.request import SamplingParams
 from ..attachments import Attachment, with_attachments
 from ..chats import Chat, Message, MessageTree, Turn
 from ..comparison.variant import Variant, check_variants
-from ..counted import counted
 from ..engine_query import Query
-from ..errors import EmptyMessage, EngineUnavailable, ModelInUse, service_closed
+from ..errors import EmptyMessage, EngineUnavailable, service_closed
 from ..store.store import Store
 from ..transcript.miss_reason import MissReason
 from .background import Background
@@ -28,8 +26,9 @@ from .chat_library import ChatLibrary
 from .comparing import check_all_fit, compared_replies, under_variant
 from .default_sampling import DefaultSampling, default_sampling_of
 from .engine_host import EngineHost
-from .model_fetch import FindModel, ModelFetcher, take_any_name
+from .model_fetch import FindModel, take_any_name
 from .model_notice import ModelNotice, model_notice
+from .model_switch import ModelSwitch
 from .new_turn import find_whole, new_replies, parent_of_edit, parent_of_message, question_of, request_params
 from .own_engine import find_own_model, open_own_engine
 from .prompts import check_fits, check_room
@@ -98,8 +97,9 @@ class ChatService(ChatLibrary):
                 else DefaultSampling(default_sampling)
             ),
         )
-        self._find_model = find_model or (find_own_model if open_engine is None else take_any_name)
-        self._fetcher = ModelFetcher(self._host.show_fetch)
+        if find_model is None:
+            find_model = find_own_model if open_engine is None else take_any_name
+        self._switch = ModelSwitch(self._host, desk, self._sending, find_model)
         self._planning = Background(num_threads=1)
         self._plans = TurnPlans(self._chats, self._host, self._planning)
         self._tokens = TokenLookup(self._chats, stores, self._host, self._planning)
@@ -322,34 +322,11 @@ class ChatService(ChatLibrary):
         or ModelFileInvalid for what can't be loaded; ModelInUse while replies are being written or other programs use
         the engine, unless `force` ends that.
         """
-        config = replace(self._host.config, model=model)
-        fetch = self._find_model(model)
-        if fetch is None or self.engine_status.phase != "ready":
-            self._fetcher.forget()
-            self._switch(config, None, force)
-            return
-        if not force:
-            self._check_unused()
-        self._fetcher.begin(model, fetch, partial(self._switch, config, None, force))
+        self._switch.to_model(model, force=force)
 
     def use_server(self, server: EngineServer, *, force: bool = False) -> None:
         """Closes the engine and uses that of another process, with the model that it has. Raises ModelInUse."""
-        self._fetcher.forget()
-        self._switch(self._host.config, server, force)
-
-    def _switch(self, config: EngineConfig, server: EngineServer | None, force: bool) -> None:
-        with self._sending:
-            if force:
-                self._desk.stop()
-            else:
-                self._check_unused()
-            self._host.switch(config, server)
-
-    def _check_unused(self) -> None:
-        num_running = len(self._desk.running())
-        replies = [counted(num_running, "reply is being written", "replies are being written")] if num_running else []
-        if uses := replies + self._host.guests.words:
-            raise ModelInUse(f"{' and '.join(uses)}: another model would end that")
+        self._switch.to_server(server, force=force)
 
     def ask_engine(self, query: Query[Result]) -> Future[Result]:
         """Has the engine answer between two steps: snapshots, block events.
