@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from chat_page import ChatPage, context_of
+from paged_chat.app.api.login_limit import MAX_FAILURES
 
 
 def log_in(page, url, name, password):
@@ -40,6 +41,29 @@ def test_each_person_has_their_own_chats_and_salt(browser, served, faults):
         answer = bob.request.post(f"{served.url}/paged-chat/chats/{ann_page.chat_id}/delete", data={})
         assert answer.status == 404
         assert len(served.service.chats(user="ann")) == 1
+
+
+def test_a_login_says_what_is_wrong(browser, served, faults):
+    faults.expected_errors += ["400", "401", "422", "429"]
+    with context_of(browser) as context:
+        page = context.new_page()
+        faults.watch(page)
+        told = page.get_by_role("alert")
+        log_in(page, served.url, "", "a-secret")
+        expect(told).to_have_text("Type your name and your password.")
+        page.get_by_label("username").fill("ann")
+        for _ in range(MAX_FAILURES):
+            page.get_by_label("password").fill("wrong")
+            with page.expect_response("**/login") as answer:
+                page.get_by_role("button", name="Login").click()
+            assert answer.value.status == 400
+            expect(page.get_by_text("Incorrect Credentials")).to_be_visible()
+            expect(told).to_have_count(0)
+            expect(page.get_by_label("username")).to_have_value("")  # Gradio empties both
+            page.get_by_label("username").fill("ann")
+        page.get_by_label("password").fill("a-secret")
+        page.get_by_role("button", name="Login").click()
+        expect(told).to_have_text(re.compile(r"^Too many wrong passwords from this address: try again in \d+ s\.$"))
 
 
 def test_a_stranger_gets_nothing(browser, served, faults):

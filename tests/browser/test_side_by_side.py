@@ -14,14 +14,25 @@ def ask_for_four(chat, engine):
     expect(chat.page.locator(".reply-column .body")).to_have_text(["one", "two", "red", "blue"])
 
 
+def rows_of(columns):
+    """How many stand beside each other in each row."""
+    tops = [column.bounding_box()["y"] for column in columns.all()]
+    return [tops.count(top) for top in sorted(set(tops))]
+
+
 def test_four_replies_stream_in_columns_and_one_is_picked(chat, engine):
     ask_for_four(chat, engine)
     columns = chat.page.locator(".reply-column")
     engine.go()
     expect(columns.locator(".body")).to_have_text(["one fish", "two fish", "red fish", "blue fish"])
     chat.wait_for_end()
-    tops = [column.bounding_box()["y"] for column in columns.all()]
-    assert len(set(tops)) == 1, "they stand side by side"
+    assert rows_of(columns) == [2, 2], "beside both sides there is room for three, and two rows are as full"
+    chat.page.get_by_role("button", name="Hide the cache", exact=True).click()
+    assert rows_of(columns) == [4]
+    chat.page.set_viewport_size({"width": 760, "height": 900})
+    assert rows_of(columns) == [2, 2]
+    for element in (chat.page.locator(".column-row"), chat.page.locator(".scroller")):
+        assert element.evaluate("element => element.scrollWidth - element.clientWidth") == 0
     columns.nth(2).get_by_role("button", name="Go on with this one").click()
     expect(columns).to_have_count(0)
     expect(chat.reply()).to_have_text("red fish")

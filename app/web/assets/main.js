@@ -9,6 +9,7 @@ import { engineWords } from "./engine.js";
 import { shortModel } from "./format.js";
 import { bindKeys, showKeys } from "./keys.js";
 import { Line } from "./line.js";
+import { explainLogin } from "./login.js";
 import { attempt, isByKeyboard, mountNotices, notify } from "./notices.js";
 import { Panel } from "./panel.js";
 import { guardNumbers } from "./settings_fields.js";
@@ -320,7 +321,8 @@ function chatIdOfAddress() {
 }
 
 // Gradio's login, where there is one, has the page for itself.
-if (!window.gradio_config?.auth_required) {
+if (window.gradio_config?.auth_required) explainLogin();
+else {
   keepTheme();
   window.pagedChat = new Page();
 }

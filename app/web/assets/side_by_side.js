@@ -1,9 +1,10 @@
-// Replies to one question in columns that scroll together: what differs, their table, and the one to go on with.
+// Replies to one question in columns, as many beside each other as have room, that scroll together: what differs, their table, and the one to go on with.
 
 import { get, download } from "./api.js";
 import { el, setText } from "./dom.js";
 import { attempt, openMenu } from "./notices.js";
 
+const MOST_IN_ROW = 4;
 const FORMS = { md: "Markdown", json: "JSON", csv: "CSV" };
 
 export class SideBySide {
@@ -23,7 +24,7 @@ export class SideBySide {
     const exporting = el("button", { type: "button", class: "button", "aria-haspopup": "menu", onclick: () => this.openExport(exporting) }, "Export table");
     this.legend = el("p", { class: "diff-legend", role: "status", hidden: true });
     const bar = el("div", { class: "column-bar" }, this.diffButton, this.against, exporting, this.legend);
-    const row = el("div", { class: "column-row" }, ...this.columns);
+    const row = el("div", { class: "column-row", style: rowStyle(nodes.length) }, ...this.columns);
     this.sharing = el("p", { class: "sharing", role: "status", hidden: true });
     this.element = el("div", { class: "columns" }, bar, this.tabs, row, this.sharing);
     this.choose(0);
@@ -106,4 +107,10 @@ export class SideBySide {
     const query = this.nodes.map((node) => `reply=${node.view.id}`).join("&");
     return `chats/${this.actions.chatId()}/${what}?${query}`;
   }
+}
+
+/** For the style sheet: where so many columns have room in a row, how many stand in it, so that rows are about as full. */
+function rowStyle(numColumns) {
+  const inRow = (most) => Math.ceil(numColumns / Math.ceil(numColumns / most));
+  return Array.from({ length: MOST_IN_ROW }, (_, index) => `--in-${index + 1}: ${inRow(index + 1)}`).join("; ");
 }
