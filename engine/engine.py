@@ -37,7 +37,7 @@ class Engine:
     does the latter on a thread of its own.
 
     Raises, when built: ModelNotFound, ModelUnsupported, ModelFileInvalid, DownloadFailed, OutOfMemory,
-    InvalidParameter.
+    InvalidParameter. After `close` whatever needs the model or its pool raises EngineClosed.
     """
 
     @refusal_of_memory("the model was loaded")
@@ -157,6 +157,7 @@ class Engine:
 
     @property
     def has_unfinished(self) -> bool:
+        """Whether `step` has anything left to compute or to report."""
         return bool(self._held_deltas) or (self._core is not None and self._core.has_unfinished)
 
     # The cache
@@ -177,6 +178,7 @@ class Engine:
         return self._open_core().expected_ttft(num_prompt_tokens, num_cached_tokens)
 
     def snapshot(self) -> PoolSnapshot:
+        """How the pool stands now, and what was counted since the start."""
         return replace(self._open_core().snapshot(), block_reads_saved=self._block_reads.num_saved)
 
     def block(self, block_id: int, *, salt: str | None = None) -> BlockDetail:
@@ -210,7 +212,7 @@ class Engine:
         )
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text in which nothing is a control token."""
+        """Token ids of a text in which nothing is a control token. Raises TokenizerMissing, as do those below."""
         return self.tokenizer.encode(text)
 
     def encode_prompt(self, text: str) -> list[int]:
@@ -218,6 +220,7 @@ class Engine:
         return self.tokenizer.encode_prompt(text)
 
     def decode(self, token_ids: ListOf[int]) -> str:
+        """The text of token ids, without control tokens; U+FFFD where they end within a character."""
         return self.tokenizer.decode(token_ids)
 
     def token_bytes(self, token_id: int) -> bytes:

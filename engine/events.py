@@ -8,6 +8,8 @@ from enum import StrEnum
 
 
 class EventKind(StrEnum):
+    """What happened to a block."""
+
     ALLOCATED = "allocated"  # taken from the free queue for new tokens
     HIT = "hit"  # a cached block that nobody held is held again
     SHARED = "shared"  # one more sequence holds a block that is held already

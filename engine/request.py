@@ -10,6 +10,7 @@ from .number_range import NumberRange, check_numbers, shown
 
 Item = TypeVar("Item")
 FinishReason = Literal["stop", "length", "abort", "error"]
+"""Why a reply ended: it said so or wrote a stop text; it was as long as it may be; it was stopped; it failed."""
 EarlyStopping = bool | Literal["never"]
 MAX_TOP_LOGPROBS = 64
 RANGES = {
@@ -103,6 +104,7 @@ class SamplingParams:
 
     @property
     def is_beam_search(self) -> bool:
+        """Whether replies are searched for instead of drawn."""
         return self.beam_width > 1
 
     @property

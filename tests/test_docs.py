@@ -2,11 +2,13 @@
 
 import re
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
+import paged_chat.engine
 from paged_chat.app import cli
 from paged_chat.engine import config
 
@@ -70,6 +72,38 @@ def test_links_lead_somewhere(page):
 
 def test_every_page_is_linked_from_the_readme():
     assert [page.name for page in PAGES[1:] if f"](docs/{page.name}" not in README] == []
+
+
+def undocumented(name, public):
+    """A class, and what of its methods and properties is public, where it says nothing of itself."""
+    members = {member: value for member, value in vars(public).items() if not member.startswith("_")}
+    functions = {member: getattr(value, "fget", getattr(value, "__func__", value)) for member, value in members.items()}
+    silent = [
+        f"{name}.{member}" for member, function in functions.items() if callable(function) and not function.__doc__
+    ]
+    is_silent = not public.__doc__ or public.__doc__.startswith(f"{name}(")  # what a dataclass makes of its fields
+    return [name] * is_silent + silent
+
+
+@pytest.mark.parametrize("name", paged_chat.engine.__all__)
+def test_every_public_name_of_the_engine_says_what_it_is(name):
+    assert undocumented(name, getattr(paged_chat.engine, name)) == []
+
+
+def test_a_name_that_says_nothing_is_found():
+    @dataclass
+    class Silent:
+        """Says what it is."""
+
+        number: int
+
+        @property
+        def twice(self):
+            return 2 * self.number
+
+    assert undocumented("Silent", Silent) == ["Silent.twice"]
+    Silent.__doc__ = "Silent(number: int)"
+    assert undocumented("Silent", Silent) == ["Silent", "Silent.twice"]
 
 
 def test_the_changelog_has_the_packages_version():

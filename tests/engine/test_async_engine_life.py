@@ -20,7 +20,7 @@ def test_what_is_asked_while_it_loads_waits_its_turn(workshop):
 
     async def story() -> list[TokenDelta]:
         task = asyncio.create_task(collect(engine, [1, 2, 3], greedy(4)))
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0)  # it asks
         assert not task.done()
         workshop.may_load.set()
         return await task
@@ -60,7 +60,7 @@ def test_a_failed_load_reaches_everyone_who_asks(workshop):
             asyncio.create_task(collect(engine, [1], greedy(2))),
             asyncio.ensure_future(asyncio.wrap_future(engine.call(lambda own: own.snapshot()))),
         ]
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0)  # all three ask
         workshop.may_load.set()
         failures = await asyncio.gather(*early, return_exceptions=True)
         late = [engine.ready(), collect(engine, [1], greedy(2)), asyncio.wrap_future(engine.abort("r1"))]
@@ -125,9 +125,9 @@ def test_closing_while_it_loads_refuses_or_ends_what_was_asked(workshop):
 
     async def story() -> list[TokenDelta]:
         task = asyncio.create_task(collect(engine, [1, 2, 3], greedy(1500)))
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0)  # it asks
         closing = asyncio.create_task(asyncio.to_thread(engine.close))
-        await asyncio.sleep(0.02)
+        await until(lambda: engine._is_closed)
         workshop.may_load.set()
         await closing
         return await task

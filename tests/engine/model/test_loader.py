@@ -48,10 +48,13 @@ def test_a_torch_without_its_private_names_is_a_processor_without_bfloat16(monke
     assert compute.cpu_multiplies_bfloat16() is False
 
 
-def test_devices_and_kernels_that_are_not_there_are_refused(tiny_model):
-    if not torch.cuda.is_available():
-        with pytest.raises(InvalidParameter, match="0 CUDA devices"):
-            load(tiny_model("llama"), device="cuda")
+def test_a_device_that_is_not_there_is_refused(tiny_model, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(InvalidParameter, match="0 CUDA devices"):
+        load(tiny_model("llama"), device="cuda")
+
+
+def test_kernels_that_cannot_run_on_a_device_are_refused(tiny_model):
     with pytest.raises(InvalidParameter, match="triton kernels"):
         load(tiny_model("llama"), device="cpu", kernels="triton")
 
