@@ -1,6 +1,5 @@
 """Text to token ids and back."""
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
@@ -12,9 +11,7 @@ from .control_tokens import CONTROL_SHAPE, ControlTokens, Shield
 from .shielded_tokenizer import ShieldedTokenizer
 from .token_bytes import TokenBytes
 from .tokenizer_check import called, check_first_characters, check_tokenizer
-from .tokenizer_files import TokenizerFiles
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+from .tokenizer_files import TokenizerFiles, without_lone_surrogates
 
 
 class Tokenizer:
@@ -96,7 +93,7 @@ class Tokenizer:
         shielded = self._shielded
         if shielded is None or shielded.shield != shield:
             shielded = self._shielded = ShieldedTokenizer(self._tokenizer, shield)
-        return shielded.encode(_without_lone_surrogates(text), at_start=at_start)
+        return shielded.encode(without_lone_surrogates(text), at_start=at_start)
 
     def decode(self, token_ids: Iterable[int], skip_special: bool = True) -> str:
         """Text of these ids; bytes that make no character read U+FFFD, ids beyond the vocabulary nothing."""
@@ -152,10 +149,6 @@ def _control_tokens(tokenizer: tokenizers.Tokenizer, named: set[str]) -> Control
 
 
 def _ids(tokenizer: tokenizers.Tokenizer, text: str, add_special_tokens: bool = False) -> list[int]:
-    plain = _without_lone_surrogates(text)
+    plain = without_lone_surrogates(text)
     token_ids: list[int] = called(tokenizer.encode, plain, add_special_tokens=add_special_tokens).ids
     return token_ids
-
-
-def _without_lone_surrogates(text: str) -> str:
-    return _LONE_SURROGATE.sub("\ufffd", text)

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import ModelUnsupported
 from ..model.gguf_file import GgufArray, GgufFile
 from ..progress import LoadProgress, OnProgress
-from .tokenizer_files import TokenizerFiles, read_chat_template
+from .tokenizer_files import TokenizerFiles, read_chat_template, read_json
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +58,7 @@ def convert_folder(folder: Path, on_progress: OnProgress) -> TokenizerFiles:
     converted = _through_transformers(AutoTokenizer, folder, folder)
     spec = json.loads(converted.backend_tokenizer.to_str())
     on_progress(LoadProgress("convert", 1, 1))
-    config_file = folder / "tokenizer_config.json"
-    config = json.loads(config_file.read_text(encoding="utf-8")) if config_file.is_file() else {}
+    config = read_json(folder / "tokenizer_config.json")
     return _files(folder, spec, converted, read_chat_template(folder, config), None)
 
 

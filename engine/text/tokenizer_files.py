@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ KEPT_METADATA = "chat.json"
 # Files of slow tokenizers, which transformers converts.
 SLOW_TOKENIZER_FILES = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json")
 MAX_FILE_BYTES = 256 * 2**20
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +73,8 @@ def read_tokenizer_files(
 def read_folder(folder: Path) -> TokenizerFiles:
     """A folder with tokenizer.json, and what stands beside it."""
     tokenizer_file = folder / "tokenizer.json"
-    config = _read_json(folder / "tokenizer_config.json")
-    special = _read_json(folder / "special_tokens_map.json")
+    config = read_json(folder / "tokenizer_config.json")
+    special = read_json(folder / "special_tokens_map.json")
     adds_bos = config.get("add_bos_token")
     return TokenizerFiles(
         path=tokenizer_file,
@@ -87,14 +90,20 @@ def read_chat_template(folder: Path, config: dict[str, Any]) -> str | None:
     """The chat template of a folder: its own file wins over tokenizer_config.json, as in transformers."""
     if (folder / "chat_template.jinja").is_file():
         return read_text(folder / "chat_template.jinja")
-    for holder in (_read_json(folder / "chat_template.json"), config):
+    for holder in (read_json(folder / "chat_template.json"), config):
         template = holder.get("chat_template")
         if isinstance(template, list):
-            named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-            template = named.get("default", next(iter(named.values()), None))
+            entries = [entry for entry in template if isinstance(entry, dict)]
+            entries.sort(key=lambda entry: entry.get("name") != "default")
+            template = entries[0].get("template") if entries else None
         if isinstance(template, str):
-            return template
+            return without_lone_surrogates(template)
     return None
+
+
+def without_lone_surrogates(text: str) -> str:
+    """With U+FFFD for them: JSON can spell halves of a character, but no tokenizer takes them, and no file."""
+    return _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def read_text(path: Path) -> str:
@@ -107,7 +116,8 @@ def read_text(path: Path) -> str:
         raise ModelFileInvalid(f"{path} can't be read: {fault}") from fault
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """An object; empty where there is no such file. Raises ModelFileInvalid."""
     if not path.is_file():
         return {}
     try:
@@ -123,7 +133,7 @@ def _token_text(value: object) -> str | None:
     """A token as configurations write it: plain, or an object with its matching rules."""
     if isinstance(value, dict):
         value = value.get("content")
-    return value if isinstance(value, str) and value else None
+    return without_lone_surrogates(value) if isinstance(value, str) and value else None
 
 
 def _stamp(path: Path) -> dict[str, Any]:

@@ -3,13 +3,26 @@
 import logging
 
 import pytest
+import torch
 
 from foretelling import ForetellingDrafter
 from paged_chat.engine import SamplingParams
 from paged_chat.engine import core as core_module
+from paged_chat.engine.events import EventKind
 from paged_chat.engine.sampler import sample as draw
 from paged_chat.engine.scheduler import ScheduledStep
-from slot_runner import Listener, SlotRunner, ask, ask_all, greedy, make_core, prompt, reply_to, sequence_of
+from slot_runner import (
+    VOCAB_SIZE,
+    Listener,
+    SlotRunner,
+    ask,
+    ask_all,
+    greedy,
+    make_core,
+    prompt,
+    reply_to,
+    sequence_of,
+)
 
 BEAMS = SamplingParams(temperature=0.0, beam_width=3, n=3, max_tokens=6)
 SEVERAL = SamplingParams(temperature=1.0, n=3, seed=5, max_tokens=6)
@@ -107,6 +120,45 @@ def test_beams_that_wait_for_a_sibling_keep_their_blocks_when_its_step_fails():
     assert not any(sequence.is_suspect for sequence in idle)
     listener.run()
     assert [listener.reply(search, sample).token_ids for sample in range(3)] == undisturbed
+
+
+def test_a_search_in_which_every_beam_comes_to_no_number_ends_once():
+    def likely(history):
+        """5 or 6, and then 49 whatever stood before it."""
+        logits = torch.zeros(VOCAB_SIZE)
+        logits[[5, 6, 49]] = torch.tensor([9.0, 8.0, 0.0] if len(history) == 3 else [0.0, 0.0, 9.0])
+        return logits
+
+    runner = SlotRunner(logits_of=likely)
+    runner.nan_at = 49
+    told = ask_all(core := make_core(runner), [1, 2, 3], SamplingParams(temperature=0.0, beam_width=2, n=2))
+    assert [(heard.token_ids, heard.finish_reason) for heard in told] == [([5, 49], "error"), ([6, 49], "error")]
+    assert runner.steps == [[3], [1, 1], [1, 1], [1]]  # the last one looks for the layer, once
+    assert core.snapshot().num_referenced == 0
+
+
+def test_an_interrupt_ends_all_that_were_in_the_step_and_nobody_else():
+    def interrupt():
+        raise KeyboardInterrupt
+
+    runner = SlotRunner()
+    core = make_core(runner, max_num_seqs=4)
+    listener = Listener(core)
+    first, other = core.submit(prompt(20), SEVERAL), core.submit(prompt(20, first=1), greedy(6))
+    late = core.submit(prompt(20, first=2), greedy(6, n=2))  # for which there is no place yet
+    listener.step()
+    runner.before_step = interrupt
+    since = core.events.next_number
+    with pytest.raises(KeyboardInterrupt):
+        core.step()
+    runner.before_step = lambda: None
+    failed = [event.request_id for event in core.events.since(since) if event.kind is EventKind.FAILED]
+    assert failed == [first, other]
+    listener.run()
+    assert [listener.reply(first, sample).finish_reason for sample in range(3)] == ["abort"] * 3
+    assert (listener.reply(other).finish_reason, listener.reply(late, 1).finish_reason) == ("abort", "length")
+    # What was begun and may be half written is forgotten.
+    assert core.probe([*prompt(20, first=1), *listener.reply(other).token_ids]).num_cached_tokens == 16
 
 
 # What is forgotten
@@ -210,9 +262,21 @@ def test_where_it_comes_out_well_alone_and_fails_again_no_layer_is_named():
 
 def test_the_log_says_what_was_tried_again(caplog):
     caplog.set_level(logging.ERROR, "paged_chat.engine.step_faults")
-    runner = SlotRunner()
+
+    class BadAt(SlotRunner):
+        bad_step = 0
+
+        def execute(self, batch):
+            logits = super().execute(batch)
+            return torch.full_like(logits, torch.nan) if len(self.steps) == self.bad_step else logits
+
+    runner = BadAt()
+    core = make_core(runner)
     runner.failures.append(RuntimeError("a bad step"))
-    ask(make_core(runner), prompt(5), greedy(2))
-    [record] = caplog.records
-    assert record.message.endswith("tried alone: the step that computed this request failed: RuntimeError: a bad step")
-    assert record.exc_info is not None
+    ask(core, prompt(5), greedy(2))
+    runner.bad_step = len(runner.steps) + 1
+    assert tuple(ask(core, prompt(5, first=1), greedy(2)).token_ids) == reply_to(prompt(5, first=1), 2)
+    raised, not_finite = caplog.records
+    assert raised.message.endswith("tried alone: the step that computed this request failed: RuntimeError: a bad step")
+    assert raised.exc_info is not None
+    assert not_finite.message == "numbers that aren't finite came once and not again; r2 is tried alone"

@@ -96,3 +96,23 @@ def test_a_file_that_is_no_json_is_refused(tmp_path, text):
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(ModelFileInvalid, match=r"tokenizer\.json"):
         Tokenizer(read_folder(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("config", "bos", "template"),
+    [
+        ({"bos_token": "\ud800"}, "\ufffd", None),
+        ({"bos_token": {"content": "a\udc00"}, "eos_token": 7}, "a\ufffd", None),
+        ({"bos_token": [], "chat_template": "\ud800{{ 1 }}"}, None, "\ufffd{{ 1 }}"),
+        ({"chat_template": [{"name": [], "template": "a"}, 7, {"name": "default", "template": "b"}]}, None, "b"),
+        ({"chat_template": [{"name": {}, "template": "a"}, {"template": "b"}]}, None, "a"),
+        ({"chat_template": [{"name": "default"}]}, None, None),
+        ({"chat_template": []}, None, None),
+    ],
+)
+def test_what_stands_beside_it_is_read_as_text_or_not_at_all(tmp_path, config, bos, template):
+    write_tokenizer(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = Tokenizer(read_folder(tmp_path))
+    assert (tokenizer.bos_token, tokenizer.chat_template) == (bos, template)
+    assert tokenizer.decode(tokenizer.encode("he")) == "he"
