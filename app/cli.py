@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import os
 import sys
+from codecs import lookup
 from importlib.metadata import EntryPoint, entry_points
 from io import TextIOWrapper
 from pathlib import Path
@@ -93,8 +94,9 @@ def main() -> None:
     from paged_chat.engine.errors import PagedChatError
 
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that has no letter for something shows a question mark.
-        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+        # A terminal that has no letter for something shows a question mark. In a locale of ASCII alone Python lets
+        # through what it couldn't decode, and refuses all else.
+        if isinstance(stream, TextIOWrapper) and (stream.errors == "strict" or lookup(stream.encoding).name == "ascii"):
             stream.reconfigure(errors="replace")
     try:
         app(prog_name="paged-chat")

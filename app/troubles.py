@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paged_chat.engine.compiled_kernels import folder_of_numba
-from paged_chat.engine.errors import PagedChatError
+from paged_chat.engine.errors import ModelFileInvalid, PagedChatError
 from paged_chat.engine.hardware import Device, has_wide_vectors
 from paged_chat.engine.home import can_write, home
 from paged_chat.engine.model import catalog
-from paged_chat.engine.model.file_check import check_files
+from paged_chat.engine.model.file_check import check_files, remedy_of_broken_file
 
 from .api.binding import LOOPBACK, SERVE_PORT, WEB_PORT, AddressRefused, bound_socket
 from .api.server_record import ServerRecord, records
@@ -66,14 +66,14 @@ def database_troubles() -> Iterator[Trouble]:
     try:
         look_at(default_path())
     except PagedChatError as error:
-        words, _, remedy = str(error).partition(": ")
-        yield Trouble(words, remedy or "look at the file", is_fault=True)
+        words, _, remedy = str(error).rpartition(": ")  # each of them ends with what to do
+        yield Trouble(words, remedy, is_fault=True)
 
 
 def model_troubles(model: str, device: Device | None, folder: Path) -> Iterator[Trouble]:
     free_disk = shutil.disk_usage(folder).free
     try:
-        path = catalog.model_path(model)
+        catalog.model_path(model)
     except PagedChatError:
         yield from _trouble_of_fetching(model, free_disk, folder)
         return
@@ -84,8 +84,11 @@ def model_troubles(model: str, device: Device | None, folder: Path) -> Iterator[
         )
     try:
         num_bytes = check_files(model)
+    except ModelFileInvalid as error:
+        yield Trouble(str(error), remedy_of_broken_file(model), is_fault=True)
+        return
     except PagedChatError as error:
-        yield Trouble(str(error), _remedy_of_broken_file(model, path), is_fault=True)
+        yield Trouble(str(error), "choose another model with --model", is_fault=True)
         return
     if device is not None and device.free_bytes is not None:
         yield from _trouble_of_memory(model, num_bytes, device.free_bytes, device.name)
@@ -106,12 +109,6 @@ def _trouble_of_fetching(model: str, free_disk: int, folder: Path) -> Iterator[T
             "make room, or set PAGED_CHAT_HOME to a folder on a larger disk",
             is_fault=True,
         )
-
-
-def _remedy_of_broken_file(model: str, path: Path) -> str:
-    if path.is_relative_to(home()) or catalog.is_hub_id(model):
-        return f"`paged-chat models rm {model}`, then `paged-chat models pull {model}` fetch it anew"
-    return "fetch the file again, or choose another model with --model"
 
 
 def _trouble_of_memory(model: str, num_bytes: int, free_bytes: int, device: str) -> Iterator[Trouble]:

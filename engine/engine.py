@@ -15,6 +15,7 @@ from .errors import EngineClosed, InvalidParameter, StepFailed, TokenizerMissing
 from .events import BlockEvent
 from .home import prepared_folder
 from .metrics import PoolSnapshot, TimeEstimate
+from .model.file_check import telling_the_remedy
 from .model.loader import LoadedModel, load_model
 from .model.memory import refusal_of_memory, return_freed_memory
 from .model.model_runner import ModelRunner
@@ -44,11 +45,12 @@ class Engine:
     def __init__(self, config: EngineConfig | None = None, on_progress: OnProgress = ignore_progress) -> None:
         started = time.perf_counter()
         self.config = config or EngineConfig()
-        model = load_model(self.config, on_progress)
+        with telling_the_remedy(self.config.model):
+            model = load_model(self.config, on_progress)
+            source = model.tokenizer_source
+            files = read_tokenizer_files(source, prepared_folder(source), on_progress)
         self._model: LoadedModel | None = model
         self.model_name = model.name
-        source = model.tokenizer_source
-        files = read_tokenizer_files(source, prepared_folder(source), on_progress)
         # A vocabulary is built without the interpreter lock, most of what a first step needs with it.
         with ThreadPoolExecutor(1, "paged-chat tokenizer") as beside:
             tokenizer = None if files is None else beside.submit(Tokenizer, files)

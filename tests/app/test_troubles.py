@@ -2,6 +2,7 @@
 
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections import namedtuple
@@ -10,6 +11,7 @@ from contextlib import closing
 import pytest
 
 from paged_chat.app import troubles
+from paged_chat.app.store.database import SCHEMA_VERSION
 from paged_chat.app.store.store import Store, default_path
 from paged_chat.app.troubles import (
     Trouble,
@@ -71,6 +73,45 @@ def test_chats_that_are_damaged(home):
     assert trouble.remedy == "put a copy of yours in its place, or move it away to start afresh"
 
 
+def test_chats_with_a_damaged_page_behind_a_good_beginning(home):
+    with closing(Store(default_path())) as store:
+        for title in ("Lisbon", "Museum"):
+            store.create_chat(title=title)
+    whole = default_path().read_bytes()
+    half = len(whole) // 2
+    default_path().write_bytes(whole[:half] + b"\xff" * (len(whole) - half))
+    [trouble] = database_troubles()
+    assert trouble.is_fault
+    assert trouble.words.startswith(f"{default_path()} is damaged")
+    assert trouble.remedy == "put a copy of yours in its place, or move it away to start afresh"
+
+
+def test_chats_of_a_newer_version(home):
+    with closing(Store(default_path())):
+        pass
+    with closing(sqlite3.connect(default_path())) as database, database:
+        database.execute(
+            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('paged-chat', 'm999_x', '2040')"
+        )
+    [trouble] = database_troubles()
+    assert trouble == Trouble(
+        f"{default_path()} was written by a newer version of paged-chat: its schema is 999, this version knows "
+        f"{SCHEMA_VERSION}; nothing was changed",
+        "update paged-chat, or give another folder with --home",
+        is_fault=True,
+    )
+
+
+def test_a_folder_in_the_place_of_the_chats(home):
+    default_path().mkdir(parents=True)
+    [trouble] = database_troubles()
+    assert trouble == Trouble(
+        f"the chats in {default_path()} can't be reached (Is a directory)",
+        "give another folder with --home",
+        is_fault=True,
+    )
+
+
 def test_little_memory(small_file, home):
     size = small_file.stat().st_size
     free = size + troubles.PROGRAM_BYTES + 10 * 2**20
@@ -107,6 +148,14 @@ def test_a_model_file_that_was_cut_short(small_file, home):
     assert trouble.is_fault
     assert trouble.words.startswith(f"{small_file} isn't a sound GGUF file: ")
     assert trouble.remedy == "fetch the file again, or choose another model with --model"
+
+
+def test_a_sound_model_of_a_kind_that_is_not_run(tmp_path, home):
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+    [trouble] = model_troubles(str(tmp_path), CPU, home.parent)
+    assert trouble.is_fault
+    assert "t5" in trouble.words
+    assert trouble.remedy == "choose another model with --model"
 
 
 def test_a_fetched_model_that_was_changed(small_file, home, monkeypatch):

