@@ -1,7 +1,11 @@
-"""Ways to compute that are checked before they serve: what is found, what is kept, and what serves instead."""
+"""Ways to compute that are checked before they serve: what is found, what is kept, and what serves instead.
+
+The tiny model has the default model's heads, bits and numbers, for which all is compiled anyway.
+"""
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,7 +22,7 @@ from paged_chat.engine.model.path_check import check_path
 from paged_chat.engine.model.path_choice import known_checks
 from paged_chat.engine.model.tiled_decoder import fits_tiled
 
-HEADS = "heads 4/2 x 32"
+HEADS = "heads 6/2 x 64"
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +33,8 @@ def _nothing_found_yet():
 @pytest.fixture
 def model(tmp_path):
     """Of 4 bits, so that packed weights are the default."""
-    return tiny_gguf.build("llama", tmp_path / "tiny.gguf", "Q4_0", head_dim=32, num_hidden_layers=2)
+    shape = {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 64}
+    return tiny_gguf.build("llama", tmp_path / "tiny.gguf", "Q4_0", num_hidden_layers=2, **shape)
 
 
 @pytest.fixture
@@ -87,42 +92,43 @@ def test_matrix_tiles_pass_where_there_are_any(model):
     config = config_of(model)
     if not fits_tiled(config, torch.bfloat16):
         pytest.skip("this processor has no matrix tiles")
-    for bits in (4, 8):
-        assert check_path("matrix tiles", config, torch.bfloat16, bits).passed
+    assert check_path("matrix tiles", config, torch.bfloat16, 4).passed
+    other_heads = replace(config, num_heads=4, head_dim=32)
+    assert check_path("matrix tiles", other_heads, torch.bfloat16, 8).passed
 
 
 def test_a_path_is_checked_once_and_the_finding_kept(model, monkeypatch):
-    first = load(model, weights="int8", dtype="float32")
+    first = load(model, weights="int8", dtype="bfloat16")
     [check] = known_checks()
-    assert (check.path, check.shape, check.passed) == ("packed step", f"int8, {HEADS}, float32", True)
+    assert (check.path, check.shape, check.passed) == ("packed step", f"int8, {HEADS}, bfloat16", True)
     path_choice._found.clear()
     monkeypatch.setattr(path_choice, "check_path", lambda *_: pytest.fail("checked again"))
-    assert type(load(model, weights="int8", dtype="float32").decoder) is type(first.decoder) is PackedDecoder
+    assert type(load(model, weights="int8", dtype="bfloat16").decoder) is type(first.decoder) is PackedDecoder
 
 
 @pytest.mark.parametrize("damage", ["", "{}", '{"identity": 3}', "[]", "garbage"])
 def test_a_damaged_record_costs_another_check_and_nothing_else(model, damage):
-    load(model, weights="int8", dtype="float32")
+    load(model, weights="int8", dtype="bfloat16")
     (cache_folder() / "machine.json").write_text(damage)
     assert known_checks() == []
-    load(model, weights="int8", dtype="float32")
+    load(model, weights="int8", dtype="bfloat16")
     assert len(known_checks()) == 1
 
 
 def test_another_processor_kernel_or_version_is_another_machine(model, monkeypatch):
-    load(model, weights="int8", dtype="float32")
+    load(model, weights="int8", dtype="bfloat16")
     monkeypatch.setattr(path_choice, "identity", lambda: "another")
     assert known_checks() == []
-    load(model, weights="int8", dtype="float32")
+    load(model, weights="int8", dtype="bfloat16")
     assert json.loads((cache_folder() / "machine.json").read_text())["identity"] == "another"
 
 
 def test_a_home_that_cannot_be_written_checks_once_a_process(model, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("PAGED_CHAT_HOME", str(tmp_path / "file" / "home"))
-    load(model, weights="int8", dtype="float32")
+    load(model, weights="int8", dtype="bfloat16")
     monkeypatch.setattr(path_choice, "check_path", lambda *_: pytest.fail("checked again"))
-    load(model, weights="int8", dtype="float32")
+    load(model, weights="int8", dtype="bfloat16")
 
 
 @pytest.mark.parametrize("with_what", [100.0, float("nan"), RuntimeError("illegal\ninstruction")])
@@ -152,7 +158,7 @@ def test_the_packed_step_takes_all_rows_where_dense_weights_are_off(model, spoil
     loaded = load(model)
     assert isinstance(loaded.decoder, PackedDecoder)
     assert loaded.decoder._many_rows is None
-    assert "dense step (heads 4/2 x 32, bfloat16) is off by" in caplog.text
+    assert f"dense step ({HEADS}, bfloat16) is off by" in caplog.text
 
 
 def test_the_reference_serves_where_the_dense_kernels_are_off(model, spoil):
