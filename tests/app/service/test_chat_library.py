@@ -90,8 +90,9 @@ def test_a_temporary_chat_answers_like_any_other_and_is_nowhere_on_the_disk(desk
     assert [found.id for found in service.chats()] == [forked.id, chat.id, stored.id]
     assert service.search("Secret") == []
     assert desk.store.chats() == [stored]
-    for path in desk.path.parent.iterdir():
-        assert b"Secret" not in path.read_bytes()
+    files = list(desk.path.parent.iterdir())
+    assert desk.path in files
+    assert [path.name for path in files if b"Secret" in path.read_bytes()] == []
 
 
 def test_somebody_elses_chat_is_not_found(service):
