@@ -117,7 +117,7 @@ def project_heads(  # type: ignore[no-untyped-def]
 
     packed_at, tile_bytes = np.uint64(packed.ctypes.data), np.uint64(packed.strides[0])
     num_strips = tiles_per_head // STRIP
-    for item, following in items_ahead(counters, stage, num_blocks * num_all_heads):
+    for item, following in items_ahead(counters, stage, num_blocks * num_all_heads, 1):
         block, head = item // num_all_heads, item % num_all_heads
         head_packed = packed_at + np.uint64(head * tiles_per_head) * tile_bytes
         ahead = packed_at + np.uint64(following % num_all_heads * tiles_per_head) * tile_bytes

@@ -63,7 +63,7 @@ def add_linear(  # type: ignore[no-untyped-def]
     group_step, total_step = np.uint64(num_groups) * part_bytes, np.uint64(total.strides[0])
     total_at, weights_at = np.uint64(total.ctypes.data), np.uint64(strip_weights.ctypes.data)
     num_chunks = _count_chunks(num_groups, num_row_groups // num_blocks, terms)
-    for item, following in items_ahead(counters, stage, num_blocks * num_strips):
+    for item, following in items_ahead(counters, stage, num_blocks * num_strips, 1):
         block, strip = item // num_strips, item % num_strips
         unpack_strip(terms, bits, packed_at + np.uint64(STRIP * strip) * tile_bytes, tile_bytes,
                      np.uint64(num_groups), packed_at + np.uint64(STRIP * (following % num_strips)) * tile_bytes,
@@ -119,7 +119,7 @@ def gated_linear(  # type: ignore[no-untyped-def]
     other_strip_at = strip_at + np.uint64(2 * ROWS * STRIP_STRIDE)
     no_bias = np.zeros(LANES, np.float32)
     gate_bias = up_bias = np.uint64(no_bias.ctypes.data)
-    for item, following in items_ahead(counters, stage, num_blocks * num_tiles):
+    for item, following in items_ahead(counters, stage, num_blocks * num_tiles, 1):
         block, tile = item // num_tiles, item % num_tiles
         unpack_strip(terms, bits, packed_at + np.uint64(tile) * tile_bytes, ups_step, np.uint64(num_groups),
                      packed_at + np.uint64(following % num_tiles) * tile_bytes, weights_at)  # fmt: skip

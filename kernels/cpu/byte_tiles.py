@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from . import amx, simd
 from .amx import TILE_BYTES
 from .simd import FEATURES, FLOATS, I8, I64, INTS, LANES, compiled
-from .tile_rows import FOURS, GROUP, SCALE_BYTES, STEP_BITS, group_bytes
+from .tile_rows import FOURS, GROUP, SCALE_BYTES, STEP_BITS, fetch_group, group_bytes
 
 AT_ONCE = 8  # rows of activations
 LEVELS = 2  # bytes of an activation
@@ -73,6 +73,7 @@ def multiply_bytes(  # type: ignore[no-untyped-def]
     output,  # address of float32 [rows, 32]
     output_step,
     scratch,  # SCRATCH_BYTES of this thread, on a cache line
+    following,  # address of the first of the two tiles that are wanted next: they are fetched meanwhile
 ):
     """Two tiles of weights times up to eight rows of activations. The thread's tiles have `byte_tile_shapes`."""
     if not simd.are_literal(is_there, bits):
@@ -84,16 +85,17 @@ def multiply_bytes(  # type: ignore[no-untyped-def]
         if not is_there.literal_value:
             return context.get_dummy_value()
         (tile, tile_step, num_groups, num_rows, quants, level_step, scales, sums, scales_step, output, output_step,
-         totals) = arguments[2:]  # fmt: skip
+         totals, following) = arguments[2:]  # fmt: skip
         tiles = [tile, builder.add(tile, tile_step)]
+        next_tiles = [following, builder.add(following, tile_step)]
         spread = simd.at(builder, totals, AT_ONCE * TOTAL_BYTES)
         summed = simd.at(builder, spread, NUM_SUMS * SPREAD_BYTES)
         num_pairs = builder.lshr(num_groups, I64(1))
         every_sum = [(t, g) for t in range(TILES_AT_ONCE) for g in range(GROUPS_AT_ONCE)]
 
-        def group_at(pair: Any, t: int, g: int) -> Any:
+        def group_at(pair: Any, t: int, g: int, those: list[Any] = tiles) -> Any:
             offset = builder.add(builder.mul(pair, I64(pair_bytes)), I64(g * group_bytes(num_bits)))
-            return simd.at(builder, tiles[t], offset)
+            return simd.at(builder, those[t], offset)
 
         def spread_weights(pair: Any) -> None:
             for number, (t, g) in enumerate(every_sum):
@@ -158,6 +160,8 @@ def multiply_bytes(  # type: ignore[no-untyped-def]
             pair, is_one = loop.index, builder.icmp_unsigned("<", loop.index, num_pairs)
             with builder.if_then(is_one):
                 multiply(pair)
+                for place in every_sum:
+                    fetch_group(builder, group_at(pair, *place, next_tiles), num_bits)
             with builder.if_then(builder.icmp_unsigned(">", pair, I64(0))):
                 last = builder.sub(pair, I64(1))
                 add_up(last, summed_of(last))
@@ -177,7 +181,7 @@ def multiply_bytes(  # type: ignore[no-untyped-def]
                 simd.store(builder, value, simd.at(builder, target, t * OUTPUT_BYTES))
         return context.get_dummy_value()
 
-    return types.void(is_there, bits, *([types.uint64] * 12)), generate
+    return types.void(is_there, bits, *([types.uint64] * 13)), generate
 
 
 def _spread(builder: Any, group: Any, target: Any) -> None:

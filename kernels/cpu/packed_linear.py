@@ -33,7 +33,7 @@ from .byte_tiles import AT_ONCE, GROUPS_AT_ONCE, TILES_AT_ONCE, multiply_bytes
 from .rows import gate_vectors
 from .simd import FLOAT32, FLOATS, I32, I64, INTS, LANES, compiled
 from .tile_rows import FOURS, GROUP, MOST_ROWS, PAIR_ORDER, SCALE_BYTES, STEP_BITS, STEPS, are_paired, tile_rows
-from .work_sharing import items
+from .work_sharing import items_ahead
 
 LARGEST = float(np.finfo(np.float16).max)
 ROWS_AT_ONCE = 4096  # that are rounded together: what rounding needs in between stays small
@@ -231,7 +231,7 @@ def quantise_row(levels, values, quants, scales, sums):  # type: ignore[no-untyp
 @compiled()
 def _multiply_tile(  # type: ignore[no-untyped-def]
     bits, levels, tile, num_groups, num_rows, quants, level_step, quants_step, scales, sums, scales_step, output,
-    output_step
+    output_step, following
 ):  # fmt: skip
     """One tile of weights times so many rows, all by address."""
     literally(bits)
@@ -241,19 +241,19 @@ def _multiply_tile(  # type: ignore[no-untyped-def]
         if MOST_ROWS >= 8 and num_rows - row >= 8:
             num_here = 8
             tile_rows(bits, 8, levels, tile, num_groups, quants, level_step, quants_step, scales, sums, scales_step,
-                      output, output_step)  # fmt: skip
+                      output, output_step, following)  # fmt: skip
         elif num_rows - row >= 4:
             num_here = 4
             tile_rows(bits, 4, levels, tile, num_groups, quants, level_step, quants_step, scales, sums, scales_step,
-                      output, output_step)  # fmt: skip
+                      output, output_step, following)  # fmt: skip
         elif num_rows - row >= 2:
             num_here = 2
             tile_rows(bits, 2, levels, tile, num_groups, quants, level_step, quants_step, scales, sums, scales_step,
-                      output, output_step)  # fmt: skip
+                      output, output_step, following)  # fmt: skip
         else:
             num_here = 1
             tile_rows(bits, 1, levels, tile, num_groups, quants, level_step, quants_step, scales, sums, scales_step,
-                      output, output_step)  # fmt: skip
+                      output, output_step, following)  # fmt: skip
         row += num_here
         quants += np.uint64(num_here) * quants_step
         scales += np.uint64(num_here) * scales_step
@@ -264,7 +264,7 @@ def _multiply_tile(  # type: ignore[no-untyped-def]
 @compiled()
 def _multiply_two_tiles(  # type: ignore[no-untyped-def]
     bits, levels, byte_tiles, tile, tile_step, num_groups, num_rows, quants, level_step, quants_step, scales, sums,
-    scales_step, output, output_step, scratch
+    scales_step, output, output_step, scratch, following
 ):  # fmt: skip
     """Two tiles of weights, side by side in the output, times so many rows, all by address."""
     literally(bits)
@@ -277,7 +277,7 @@ def _multiply_two_tiles(  # type: ignore[no-untyped-def]
             offset, scales_offset = np.uint64(done) * quants_step, np.uint64(done) * scales_step
             multiply_bytes(byte_tiles, bits, tile, tile_step, num_groups, np.uint64(num_here), quants + offset,
                            level_step, scales + scales_offset, sums + scales_offset, scales_step,
-                           output + np.uint64(done) * output_step, output_step, scratch)  # fmt: skip
+                           output + np.uint64(done) * output_step, output_step, scratch, following)  # fmt: skip
             done += num_here
     if done < num_rows:
         quants += np.uint64(done) * quants_step
@@ -288,7 +288,7 @@ def _multiply_two_tiles(  # type: ignore[no-untyped-def]
             step = np.uint64(i)
             _multiply_tile(bits, levels, tile + step * tile_step, num_groups, num_rows - done, quants, level_step,
                            quants_step, scales, sums, scales_step, output + step * np.uint64(4 * LANES),
-                           output_step)  # fmt: skip
+                           output_step, following + step * tile_step)  # fmt: skip
 
 
 @compiled()
@@ -321,16 +321,17 @@ def linear(  # type: ignore[no-untyped-def]
     )
     output_at = np.uint64(output.ctypes.data)
     num_pairs = (num_tiles + 1) // TILES_AT_ONCE
-    for pair in items(counters, stage, num_pairs, max(1, num_pairs // CLAIMS_PER_STAGE)):
+    for pair, following in items_ahead(counters, stage, num_pairs, max(1, num_pairs // CLAIMS_PER_STAGE)):
         tile = TILES_AT_ONCE * pair
+        next_at = packed_at + np.uint64(TILES_AT_ONCE * (following if following >= 0 else pair)) * tile_step
         tile_at, target = packed_at + np.uint64(tile) * tile_step, output_at + np.uint64(4 * LANES * tile)
         if tile + 1 < num_tiles:
             _multiply_two_tiles(bits, levels, byte_tiles, tile_at, tile_step, num_groups, num_rows, quants_at,
                                 level_step, quants_step, scales_at, sums_at, scales_step, target, output_step,
-                                scratch)  # fmt: skip
+                                scratch, next_at)  # fmt: skip
         else:
             _multiply_tile(bits, levels, tile_at, num_groups, num_rows, quants_at, level_step, quants_step, scales_at,
-                           sums_at, scales_step, target, output_step)  # fmt: skip
+                           sums_at, scales_step, target, output_step, next_at)  # fmt: skip
         if bias.shape[0]:
             for row in range(num_rows):
                 for lane in range(LANES * tile, LANES * min(tile + TILES_AT_ONCE, num_tiles)):
@@ -370,7 +371,8 @@ def gated_linear(  # type: ignore[no-untyped-def]
     gated_level_step, gated_scales_step = np.uint64(gated_quants.strides[1]), np.uint64(gated_scales.strides[0])
     gated_scales_at, gated_sums_at = np.uint64(gated_scales.ctypes.data), np.uint64(gated_sums.ctypes.data)
     column_bytes = COLUMN_BYTES[levels]
-    for group in items(counters, stage, inner // GROUP, 1):
+    for group, following in items_ahead(counters, stage, inner // GROUP, 1):
+        next_at = packed_at + np.uint64(TILES_AT_ONCE * (following if following >= 0 else group)) * tile_step
         gates_at = packed_at + np.uint64(TILES_AT_ONCE * group) * tile_step
         ups_at = gates_at + np.uint64(num_tiles) * tile_step
         for first in range(0, num_rows, AT_ONCE):
@@ -382,10 +384,10 @@ def gated_linear(  # type: ignore[no-untyped-def]
             )
             _multiply_two_tiles(bits, levels, byte_tiles, gates_at, tile_step, num_groups, num_here, quants_at,
                                 level_step, quants_step, scales_at, sums_at, scales_step, strip_at, strip_step,
-                                scratch)  # fmt: skip
+                                scratch, ups_at)  # fmt: skip
             _multiply_two_tiles(bits, levels, byte_tiles, ups_at, tile_step, num_groups, num_here, quants_at,
                                 level_step, quants_step, scales_at, sums_at, scales_step, strip_at + half, strip_step,
-                                scratch)  # fmt: skip
+                                scratch, next_at)  # fmt: skip
             if bias.shape[0]:
                 for i in range(num_here):
                     for lane in range(GROUP):

@@ -19,12 +19,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from . import simd
-from .simd import F32, FLOATS, I8, I32, I64, ITEM_SIZE, LANES, NUM_REGISTERS, REGISTER_LANES, compiled
+from .simd import CACHE_LINE, F32, FLOATS, I8, I32, I64, ITEM_SIZE, LANES, NUM_REGISTERS, REGISTER_LANES, compiled
 
 BLOCK_SIZE = LANES
 PIECE_BLOCKS = 16
 PIECE_TOKENS = PIECE_BLOCKS * BLOCK_SIZE
-CACHE_LINE = 64
 PART_HEADER = LANES  # floats before a part's output: its largest score and its sum of weights
 MAX_ACCUMULATORS = 24  # of outputs, in vectors of 16 lanes; a processor with smaller or fewer registers takes turns
 REGISTER_ACCUMULATORS = NUM_REGISTERS * 3 // 4  # leaves some for what is multiplied

@@ -21,7 +21,6 @@ from .amx import aligned_floats
 from .amx_prefix import MOST_QUERIES
 from .piece_attention import (
     BLOCK_SIZE,
-    CACHE_LINE,
     PART_HEADER,
     PIECE_BLOCKS,
     PIECE_TOKENS,
@@ -30,7 +29,7 @@ from .piece_attention import (
     softmax,
 )
 from .rows import narrow, widen
-from .simd import F32, FLOAT32, I64, ITEM_SIZE, LANES, REGISTER_LANES, compiled
+from .simd import CACHE_LINE, F32, FLOAT32, I64, ITEM_SIZE, LANES, REGISTER_LANES, compiled
 from .work_sharing import items
 
 ROWS_AT_ONCE = 6

@@ -29,6 +29,7 @@ SOURCE_STAMP = zlib.crc32(b"".join(path.read_bytes() for path in sorted(Path(__f
 function that is kept refers to this number, which makes it a part of the key: any change here compiles it anew."""
 
 LANES = 16
+CACHE_LINE = 64
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F32, F16 = ir.FloatType(), ir.HalfType()
 INTS = ir.VectorType(I32, LANES)

@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from . import simd
 from .integer_dot import MULTIPLIES_BYTES, WEIGHTS_ARE_SIGNED, bytes_of, dot_fours, dot_pairs, shorts_of
-from .simd import I32, I64, LANES, NUM_REGISTERS, REGISTER_LANES, Builder, Value
+from .simd import CACHE_LINE, I32, I64, LANES, NUM_REGISTERS, REGISTER_LANES, Builder, Value
 
 GROUP = 32  # columns that share a scale
 STEP_BITS = 8
@@ -55,6 +55,7 @@ def tile_rows(  # type: ignore[no-untyped-def]
     scales_stride,
     output,  # address of float32 [rows, 16]
     output_stride,
+    following,  # address of the tile that is wanted next: it is fetched meanwhile
 ):
     """One tile of weights times a few rows of activations."""
     if not simd.are_literal(bits, rows, levels):
@@ -63,7 +64,9 @@ def tile_rows(  # type: ignore[no-untyped-def]
     lanes, column_bytes = REGISTER_LANES, 2 if are_paired(num_levels) else 1
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        tile, groups, quants, level_step, quants_step, scales, sums, scales_step, output, output_step = arguments[3:]
+        tile, groups, quants, level_step, quants_step, scales, sums, scales_step, output, output_step, following = (
+            arguments[3:]
+        )
         zeros = simd.floats(0.0, lanes)
         totals = [simd.variable(builder, zeros) for _ in range(num_rows)]
         row_quants = [simd.at(builder, quants, builder.mul(quants_step, I64(row))) for row in range(num_rows)]
@@ -84,6 +87,7 @@ def tile_rows(  # type: ignore[no-untyped-def]
                 weight_scale = simd.load_floats(builder, scale_at, simd.FLOAT16, lanes)
                 minimum_at = simd.at(builder, scale_at, SCALE_BYTES // 2)
                 weight_minimum = simd.load_floats(builder, minimum_at, simd.FLOAT16, lanes)
+                fetch_group(builder, simd.at(builder, following, group), num_bits)
                 products = _products(builder, simd.at(builder, fours, group), num_bits, here, level_step, num_levels)
                 for row, product in enumerate(products):
                     place = simd.at(builder, row_scales[row], builder.mul(loop.index, I64(4)))
@@ -99,7 +103,13 @@ def tile_rows(  # type: ignore[no-untyped-def]
                 simd.store(builder, builder.load(total), place)
         return context.get_dummy_value()
 
-    return types.void(bits, rows, levels, *([types.uint64] * 10)), generate
+    return types.void(bits, rows, levels, *([types.uint64] * 11)), generate
+
+
+def fetch_group(builder: Builder, group: Value, num_bits: int) -> None:
+    """Has one group of a tile fetched meanwhile."""
+    for line in range(0, group_bytes(num_bits), CACHE_LINE):
+        simd.prefetch(builder, simd.at(builder, group, line))
 
 
 def _products(

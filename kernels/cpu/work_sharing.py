@@ -99,14 +99,17 @@ def items(counters, stage, num_items, per_claim):  # type: ignore[no-untyped-def
 
 
 @compiled()
-def items_ahead(counters, stage, num_items):  # type: ignore[no-untyped-def]
+def items_ahead(counters, stage, num_items, per_claim):  # type: ignore[no-untyped-def]
     """As `items`, each with the one that this thread does next, or -1, so that it may prepare that meanwhile."""
     claimed = np.uint64(counters[stage].ctypes.data)
-    item = _add(claimed, 1)
+    first = _add(claimed, per_claim)
     num_done = 0
-    while item < num_items:
-        following = _add(claimed, 1)
-        yield item, following if following < num_items else -1
-        num_done += 1
-        item = following
+    while first < num_items:
+        last = min(first + per_claim, num_items)
+        following = _add(claimed, per_claim)
+        for item in range(first, last - 1):
+            yield item, item + 1
+        yield last - 1, following if following < num_items else -1
+        num_done += last - first
+        first = following
     _finish(claimed + np.uint64(8 * DONE), num_done, num_items)

@@ -32,7 +32,7 @@ def add_neighbours(counters, values):
 @compiled()
 def follow_items(counters, num_done, following):
     """num_done [items] += 1, and following [items] gets what the thread is to do next."""
-    for item, after in items_ahead(counters, 0, num_done.shape[0]):
+    for item, after in items_ahead(counters, 0, num_done.shape[0], 1):
         num_done[item] += 1
         following[item] = after
 
