@@ -87,8 +87,9 @@ class SamplingParams:
             raise InvalidParameter(f"ignore_eos must be True or False, not {shown(self.ignore_eos)}")
         self._check_beams()
         stop = (self.stop,) if isinstance(self.stop, str) else _listed("stop", self.stop)
-        if not all(isinstance(text, str) and text for text in stop):
-            raise InvalidParameter(f"stop must hold strings that aren't empty, not {shown(self.stop)}")
+        for text in stop:
+            if not isinstance(text, str) or not text:
+                raise InvalidParameter(f"stop must hold strings that aren't empty, not {shown(text)}")
         if len(stop) > MAX_STOP_TEXTS or any(len(text) > MAX_STOP_CHARS for text in stop):
             raise InvalidParameter(
                 f"stop must hold at most {MAX_STOP_TEXTS} strings of at most {MAX_STOP_CHARS:,} characters each"

@@ -133,6 +133,10 @@ class PagedChatTui(App[None]):
         self._told_until_s[message] = now_s + timeout
         super().notify(plain(message), title=title, severity=severity, timeout=timeout, markup=False)
 
+    def clear_notifications(self) -> None:
+        self._told_until_s.clear()  # what is no longer shown may be told again
+        super().clear_notifications()
+
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         yield SystemCommand("Theme", "Change the colours", self.search_themes)
         yield SystemCommand("Screenshot", "Save a picture of the screen as SVG", self.deliver_screenshot)

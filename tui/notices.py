@@ -8,7 +8,9 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 from textual import work
+from textual.css.scalar import Scalar
 from textual.dom import DOMNode
+from textual.screen import Screen
 from textual.worker import Worker
 
 from paged_chat.app.errors import PagedChatError, words_of
@@ -22,6 +24,21 @@ ERROR_SHOWN_S = 8.0
 def show_error(node: DOMNode, error: BaseException) -> None:
     """What went wrong, and what to do, in the corner of the screen."""
     node.app.notify(words_of(error), severity="error", timeout=ERROR_SHOWN_S, markup=False)
+
+
+def keep_notices_above(screen: Screen[Any], row: int) -> None:
+    """Where there is no room for all notices, the oldest give way; one that is too long by itself is cut.
+
+    To be called whenever the screen is laid out. Textual's own container of notices can't be scrolled: it isn't seen.
+    """
+    for rack in screen.query("ToastRack"):
+        room = max(1, row - rack.styles.margin.top)
+        if rack.styles.max_height != Scalar.from_number(room):
+            rack.styles.max_height = room
+        for i, holder in enumerate(reversed([holder for holder in rack.children if holder.display])):
+            room -= sum(notice.region.height + notice.styles.margin.height for notice in holder.children)
+            if i > 0 and room < 0:
+                holder.display = False
 
 
 def with_notices(method: Method) -> Method:

@@ -109,10 +109,12 @@ class Terminal:
 
 
 @contextlib.asynccontextmanager
-async def open_terminal(desk: ChatDesk, *, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Terminal]:
+async def open_terminal(
+    desk: ChatDesk, *, size: tuple[int, int] = (120, 40), draws_notices: bool = False
+) -> AsyncIterator[Terminal]:
     """The application with the desk's chats; the desk stays open when it is left."""
     app = make_app(desk)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=size, notifications=draws_notices) as pilot:
         terminal = Terminal(app, pilot, desk.fake)
         await terminal.until(lambda: terminal.screen.service is not None)
         yield terminal

@@ -5,6 +5,7 @@ import re
 from textual.widgets import Static
 
 from paged_chat.app.cache_view import block_view
+from paged_chat.tui.widgets import cache_panel
 from paged_chat.tui.widgets.meter import Meter
 from paged_chat.tui.widgets.pool_map import PoolMap
 from paged_chat.tui.widgets.why_not_more import WhyNotMore
@@ -60,6 +61,32 @@ async def test_it_asks_nothing_of_the_engine_while_it_is_hidden(desk, monkeypatc
         assert asked == []
 
 
+async def test_a_model_that_is_there_is_read_at_once_whether_it_comes_or_the_panel_opens(desk, monkeypatch):
+    monkeypatch.setattr(cache_panel, "IDLE_S", 3600.0)
+    desk.fake.may_load.clear()
+    async with open_terminal(desk) as terminal:
+        await terminal.until(lambda: text_of(terminal, "counters") == "no model yet")
+        desk.fake.may_load.set()
+        await terminal.until(lambda: text_of(terminal, "counters").startswith("0 held"))
+        await terminal.keys("ctrl+k")
+        await terminal.send("a question that fills two blocks", "yes")
+        assert text_of(terminal, "counters").startswith("0 held · 0 shared · 0 cached")
+        await terminal.keys("ctrl+k")
+        await terminal.until(lambda: not text_of(terminal, "counters").startswith("0 held · 0 shared · 0 cached"))
+        assert text_of(terminal, "counters").startswith("0 held · 0 shared · 4 cached")
+
+
+async def test_a_model_that_is_changed_is_gone_from_the_panel_until_the_next_is_there(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.until(lambda: text_of(terminal, "counters").startswith("0 held"))
+        desk.fake.may_load.clear()
+        await terminal.write("/model acme/other-2b")
+        await terminal.keys("enter")
+        await terminal.until(lambda: text_of(terminal, "counters") == "no model yet")
+        desk.fake.may_load.set()
+        await terminal.until(lambda: text_of(terminal, "counters").startswith("0 held"))
+
+
 def why_of(terminal):
     why = terminal.screen.query_one(WhyNotMore)
     return str(why.render()) if why.display else None
@@ -90,6 +117,8 @@ async def test_a_selected_message_says_what_can_be_done_with_it_and_what_that_ta
         meter = terminal.screen.query_one(Meter)
         reuses = "reuses 1 block and [0-9]+ tokens"
         await terminal.until(lambda: re.search(f"retry: {reuses}, computes 1 token", str(meter.render())))
-        assert re.search(f" · fork: {reuses}, comp", str(meter.render()))
+        # Where the figure of the whole window stands beside them, the words go on in the next line.
+        words = " ".join(re.sub("[0-9,]+ / [0-9,]+", "", str(meter.render())).split())
+        assert re.search(f" · fork: {reuses}, comp", words)
         await terminal.keys("escape")
         await terminal.until(lambda: "retry" not in str(meter.render()))

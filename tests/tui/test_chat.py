@@ -154,6 +154,34 @@ async def test_esc_leaves_an_edit_as_it_was(desk):
         assert terminal.texts == ["question", "one", "next", "two"]
 
 
+async def test_esc_leaves_an_edit_before_it_stops_a_reply_and_up_brings_back_what_was_changed(desk):
+    desk.fake.hold()
+    async with open_terminal(desk) as terminal:
+        desk.fake.enqueue("one")
+        await terminal.write("question")
+        await terminal.keys("enter")
+        await terminal.until(lambda: terminal.screen.edited_id is None and len(terminal.path) == 2)
+        await terminal.keys("ctrl+e")
+        await terminal.until(lambda: terminal.prompt.text == "question")
+        await terminal.write(", put better")
+        await terminal.keys("escape")
+        assert (terminal.prompt.text, terminal.prompt.border_title) == ("", None)
+        assert not terminal.is_idle
+        await terminal.keys("escape")
+        await terminal.until(lambda: terminal.is_idle)
+        assert terminal.path[-1].status == "stopped"
+        await terminal.keys("up")
+        assert terminal.prompt.text == "question, put better"
+
+
+async def test_what_a_reply_took_breaks_between_its_figures(desk):
+    async with open_terminal(desk, size=(60, 20)) as terminal:
+        await terminal.send("hello", "hi")
+        lines = foot_of(terminal.conversation.views[-1]).splitlines()
+        assert len(lines) > 2
+        assert all(re.search(r"\d (reused|computed|tok/s|guessed)$|\d ms$", line) for line in lines[1:])
+
+
 async def test_several_replies_stand_side_by_side_and_one_is_picked(desk):
     async with open_terminal(desk) as terminal:
         await terminal.write("/n 2")

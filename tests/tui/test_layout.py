@@ -1,6 +1,7 @@
 """Where things stand, from 60 columns up, and what covers what."""
 
 import pytest
+from textual.widgets._toast import Toast
 
 from paged_chat.tui.widgets.cache_panel import CachePanel
 from paged_chat.tui.widgets.chat_list import ChatList
@@ -58,3 +59,24 @@ async def test_at_60_by_20_everything_needed_is_on_the_screen(desk):
             assert widget.region.width >= 58
             assert widget.region.height >= 3
             assert widget.region.bottom <= 20
+
+
+@pytest.mark.parametrize(("size", "num_shown"), [((60, 18), 2), ((80, 24), 2), ((200, 50), 6)])
+async def test_notices_never_cover_the_prompt_and_esc_puts_them_away(desk, size, num_shown):
+    async with open_terminal(desk, size=size, draws_notices=True) as terminal:
+
+        def shown_notices():
+            return [notice for notice in terminal.screen.query(Toast) if notice.parent.display]
+
+        for number in range(8):
+            terminal.screen.notify(f"notice {number}: " + "what went wrong, and what can be done about it; " * 4)
+        await terminal.until(lambda: len(shown_notices()) == num_shown)
+        assert str(shown_notices()[-1].render()).startswith("notice 7: ")
+        assert shown_notices()[-1].region.bottom <= terminal.prompt.region.y
+        await terminal.write("one line\n" * 5)
+        await terminal.until(lambda: shown_notices()[-1].region.bottom <= terminal.prompt.region.y < size[1] - 7)
+        await terminal.keys("escape")
+        await terminal.until(lambda: not terminal.screen.query(Toast))
+        for _ in range(2):
+            terminal.screen.notify("notice 7, which was put away, once more")
+        await terminal.until(lambda: len(shown_notices()) == 1)

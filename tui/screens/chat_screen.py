@@ -20,7 +20,7 @@ from paged_chat.app.errors import ChatNotFound, PagedChatError
 from paged_chat.app.service.chat_events import ChatChanged, ChatsChanged, EngineStatus
 
 from ..actions import screen_bindings
-from ..notices import show_error, with_notices
+from ..notices import keep_notices_above, show_error, with_notices
 from ..palette import ActionProvider, ChatProvider
 from ..rows import rows_of
 from ..widgets.cache_panel import CachePanel
@@ -74,6 +74,7 @@ class ChatScreen(ChatActions):
     def on_mount(self) -> None:
         self._arrange()
         self.show_title()
+        self.screen_layout_refresh_signal.subscribe(self, lambda _: self._keep_notices_off_the_prompt())
 
     # The service
 
@@ -231,6 +232,7 @@ class ChatScreen(ChatActions):
         if refused and (before is None or before.fetch != status.fetch):
             words = f"{refused}. {short_name(status.model)} goes on answering."
             self.notify(words, severity="error", timeout=15, markup=False)
+        self.query_one(CachePanel).show_engine(status)
         self.show_title()
 
     # Layout
@@ -269,27 +271,36 @@ class ChatScreen(ChatActions):
         self.query_one(ChatList).display = is_wide if self._wants_chats is None else self._wants_chats
         self.query_one(CachePanel).display = is_wide if self._wants_cache is None else self._wants_cache
 
+    def _keep_notices_off_the_prompt(self) -> None:
+        completions = self.query_one(Completions)
+        keep_notices_above(self, (completions if completions.is_open else self.prompt).region.y)
+
     # Of the whole program
 
     def action_stop(self) -> None:
-        """Closes what is open over the conversation, else stops the reply, else goes back to the prompt."""
+        """Closes what is open over the conversation or in the prompt, else stops the reply, else goes to the prompt.
+
+        Notices, which have been read by who presses a key, go away as well.
+        """
+        self.app.clear_notifications()
         completions = self.query_one(Completions)
+        is_covered = self._is_over(self.query_one(ChatList)) or self._is_over(self.query_one(CachePanel))
         if completions.is_open:
             completions.close()
+        elif self.edited_id is not None and not is_covered:  # before the reply: the prompt says that Esc leaves it
+            self.cancel_edit()
+        elif self.variants and not is_covered:
+            self.end_comparison()
         elif self.chat is not None and self.service is not None and self.service.stop(self.chat.id):
             pass
-        elif self._is_over(self.query_one(ChatList)) or self._is_over(self.query_one(CachePanel)):
+        elif is_covered:
             self._wants_chats = self._wants_cache = None
             self._arrange()
             self.prompt.focus()
-        elif self.edited_id is not None:
-            self.cancel_edit()
-        elif self.variants:
-            self.end_comparison()
         else:
             self.selected_id = None
             self.explain()
-            self.query_one(Meter).show()
+            self.show_plan()
             self.prompt.focus()
             self.conversation.anchor()
 

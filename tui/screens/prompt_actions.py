@@ -120,8 +120,13 @@ class PromptActions(ServiceScreen):
         self.prompt.focus()
 
     def cancel_edit(self) -> None:
+        """Leaves the message as it is; what was changed is one step up in the history."""
+        text, edited_id = self.prompt.expanded(self.prompt.text), self.edited_id
+        is_changed = edited_id is not None and edited_id in self.messages and self.messages[edited_id].text != text
         self.end_edit()
         self.prompt.empty()
+        if is_changed:
+            self.prompt.remember(text)
 
     def end_edit(self) -> None:
         self.edited_id = None

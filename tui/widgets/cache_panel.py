@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -25,11 +26,12 @@ from .pool_map import PoolMap
 from .why_not_more import WhyNotMore
 
 if TYPE_CHECKING:
+    from paged_chat.app.service.chat_events import EngineStatus
     from paged_chat.app.service.chat_service import ChatService
 
 BUSY_S = 0.2  # between two looks while something happens
 IDLE_S = 1.0
-HIDDEN_S = 0.5  # until it looks whether it is shown
+NO_MODEL = "no model yet"
 QUIET = Style(dim=True)
 _KINDS = [f"{state.look.letter} {state}" for state in BlockState]
 LEGEND = "\n".join("  ".join(f"{kind:<8}" for kind in line).rstrip() for line in (_KINDS[:3], _KINDS[3:]))
@@ -43,10 +45,12 @@ class CachePanel(Vertical):
         self.border_title = "Cache"
         self._follower = PoolFollower()
         self._pointed_id: int | None = None
+        self._has_drawn = False  # what is shown now, of the model that is there now
+        self._news = asyncio.Event()  # something is to be read that wasn't there, or wasn't shown, at the last look
 
     def compose(self) -> ComposeResult:
         yield PoolMap()
-        yield Static("no model yet", id="counters", markup=False)
+        yield Static(NO_MODEL, id="counters", markup=False)
         yield Static("", id="block", markup=False)
         yield Static("", id="log", markup=False)
         yield WhyNotMore()
@@ -55,30 +59,49 @@ class CachePanel(Vertical):
         """From now on there is a pool, or will be."""
         self._follow(service)
 
+    def show_engine(self, status: EngineStatus) -> None:
+        """A model that is there has a pool, even before it could be read for the first time."""
+        counters = self.query_one("#counters", Static)
+        if status.phase != "ready":
+            counters.update(NO_MODEL)
+            self._has_drawn = False
+        elif counters.content == NO_MODEL:
+            counters.update("reading the cache")
+        self._news.set()
+
+    def on_show(self) -> None:
+        self._news.set()
+
     @work(exclusive=True, exit_on_error=False)
     async def _follow(self, service: ChatService) -> None:
-        has_drawn = False
         while True:
             if not self.display:
-                has_drawn = False
-                await asyncio.sleep(HIDDEN_S)
+                self._has_drawn = False
+                await self._pause(None)
                 continue
             try:
                 look = read_pool.ask(self._follower.next_event)
                 reading = await asyncio.wrap_future(service.ask_engine(look))
             except PagedChatError:
-                self.query_one("#counters", Static).update("no model yet")
-                await asyncio.sleep(IDLE_S)
+                self.query_one("#counters", Static).update(NO_MODEL)
+                self._has_drawn = False
+                await self._pause(IDLE_S)
                 continue
             was_fading = self._follower.is_fading
             view = self._follower.take(reading, time.monotonic())
             is_busy = bool(reading.events or was_fading)
-            if is_busy or not has_drawn:
+            if is_busy or not self._has_drawn:
                 self._draw(view)
-                has_drawn = True
+                self._has_drawn = True
                 if self._pointed_id is not None and self.query_one(PoolMap).has_focus:
                     await self._show_block(service, self._pointed_id)
-            await asyncio.sleep(BUSY_S if is_busy else IDLE_S / 2)
+            await self._pause(BUSY_S if is_busy else IDLE_S / 2)
+
+    async def _pause(self, pause_s: float | None) -> None:
+        """Until the next look, or until there is news; None is until there is news."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), pause_s)
+        self._news.clear()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """A fault of ours in the background: told, for nobody waits for its result."""

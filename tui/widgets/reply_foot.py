@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
@@ -17,6 +18,7 @@ from ..key_names import key_of
 from ..plain_text import plain
 from .engine_words import short_name
 
+BETWEEN = " · "
 QUIET = "dim"
 MIN_STRIP_ROOM = 8  # letters
 
@@ -58,8 +60,9 @@ class ReplyFoot(Widget):
         self.refresh(layout=self.display)
 
     def _lines_at(self, width: int) -> list[Content]:
-        words = Content(plain(" · ".join(self._words())))
-        return [line for line in (self._strip_line(width), *words.wrap(max(1, width))) if line]
+        lines = _broken_between([plain(words) for words in self._words()], width)
+        words = [part for line in lines for part in Content(line).wrap(max(1, width))]
+        return [line for line in (self._strip_line(width), *words) if line]
 
     @property
     def _cost(self) -> ReplyCost | None:
@@ -83,7 +86,7 @@ class ReplyFoot(Widget):
         words = []
         is_reading = self._update is not None and not self._update.num_generated_tokens
         if self._cost is not None and not is_reading:
-            words.append(cost_words(self._cost, self._message.model and short_name(self._message.model)))
+            words += cost_words(self._cost, self._message.model and short_name(self._message.model)).split(BETWEEN)
         return words + self._state_words()
 
     def _state_words(self) -> list[str]:
@@ -106,6 +109,18 @@ class ReplyFoot(Widget):
 def _style_of(letter: str, is_dark: bool) -> str:
     look = next((kind.look for kind in StripKind if kind.look.letter == letter), None)
     return QUIET if look is None else (look.dark if is_dark else look.light) or QUIET
+
+
+def _broken_between(words: list[str], width: int) -> list[str]:
+    """As many of them on a line as it has room for; what is longer than a line has its own."""
+    lines: list[str] = []
+    for word in words:
+        longer = f"{lines[-1]}{BETWEEN}{word}" if lines else word
+        if lines and cell_len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
 def _growing_words(update: ReplyUpdate | None) -> str:
