@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from .errors import InvalidParameter
-from .number_range import NumberRange, check_numbers
+from .number_range import NumberRange, check_numbers, shown
 
 DEFAULT_MODEL = "smollm2-135m"
 DEFAULT_MAX_NUM_SEQS = 64
@@ -70,10 +70,10 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, str) or not self.model:
-            raise InvalidParameter(f"model must be a name or a path, not {self.model!r}")
+            raise InvalidParameter(f"model must be a name or a path, not {shown(self.model)}")
         kind, colon, index = self.device.partition(":") if isinstance(self.device, str) else ("", "", "")
         if kind not in DEVICES or (colon and not (kind == "cuda" and index.isdecimal())):
-            raise InvalidParameter(f"device must be auto, cpu, cuda or cuda:N, not {self.device!r}")
+            raise InvalidParameter(f"device must be auto, cpu, cuda or cuda:N, not {shown(self.device)}")
         _one_of("dtype", self.dtype, DTYPES)
         _one_of("weights", self.weights, WEIGHTS)
         _one_of("kernels", self.kernels, KERNELS)
@@ -86,15 +86,15 @@ class EngineConfig:
             ):
                 raise InvalidParameter(
                     f"kv_memory must be a number of bytes, or a share of the free memory above 0 and up to 1.0, "
-                    f"not {self.kv_memory!r}"
+                    f"not {shown(self.kv_memory)}"
                 )
         if not isinstance(self.watermark, int | float) or not 0 <= self.watermark < 1:
-            raise InvalidParameter(f"watermark must be at least 0 and under 1, not {self.watermark!r}")
+            raise InvalidParameter(f"watermark must be at least 0 and under 1, not {shown(self.watermark)}")
         for name in ("prefix_caching", "check_integrity"):
             if not isinstance(getattr(self, name), bool):
-                raise InvalidParameter(f"{name} must be True or False, not {getattr(self, name)!r}")
+                raise InvalidParameter(f"{name} must be True or False, not {shown(getattr(self, name))}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise InvalidParameter(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+        raise InvalidParameter(f"{name} must be one of {', '.join(allowed)}, not {shown(value)}")

@@ -64,7 +64,7 @@ def list_chats(
     for chat in chats:
         typer.echo(json_line(chat_fields(chat), sys.stdout) if as_json else chat_text.list_line(chat))
     if not chats:
-        typer.echo("no such chats" if archived or tag or user else "no chats yet", err=True)
+        typer.echo("no such chats" if archived or tag is not None or user else "no chats yet", err=True)
 
 
 @app.command(context_settings=HELP_OPTIONS)

@@ -6,20 +6,63 @@ import pytest
 from typer.main import get_command
 
 from paged_chat.app import cli
+from paged_chat.app.commands import bench, sessions
+from paged_chat.engine import config, request
+from paged_chat.engine.number_range import NumberRange, shown
+
+
+def refused_of(allowed: NumberRange) -> list[str]:
+    """The nearest values that a range doesn't have on both sides, and what is no number of its kind."""
+    below = allowed.least if allowed.open_below else allowed.least - 1
+    return [
+        str(below),
+        str(allowed.most + 1),
+        "",
+        "many",
+        "nan",
+        "1" + 40 * "0",
+        *(["1.5"] if allowed.is_whole else []),
+    ]
+
 
 NAMES = sorted(cli.command_entry_points())
-WITH_ENGINE = [name for name in NAMES if name in ("ask", "bench", "serve", "tui", "web")]
-CHOICES = {
-    "--device": ("tpu", "cuda:", "cuda:-1", "CPU"),
-    "--dtype": ("float8", "Float32"),
-    "--weights": ("int2",),
-    "--kernels": ("fast",),
+NUMBERS = {
+    **{{"n": "-n"}.get(field, "--" + field.replace("_", "-")): allowed for field, allowed in request.RANGES.items()},
+    "--num-blocks": config.RANGES["num_blocks"],
+    "--port": NumberRange(1, 65535),
+    "--limit": sessions.LIMITS,
+    "--rounds": bench.ROUNDS,
 }
-ALLOWED = {
-    "--device": "auto, cpu, cuda or cuda:N",
-    "--dtype": "auto, float32, bfloat16, float16",
-    "--weights": "auto, dense, int8, int4",
-    "--kernels": "auto, triton, cpu, reference",
+CHOICES = {
+    "--device": ("auto, cpu, cuda or cuda:N", ["tpu", "cuda:", "cuda:-1", "CPU"]),
+    "--dtype": ("auto, float32, bfloat16, float16", ["float8", "Float32"]),
+    "--weights": ("auto, dense, int8, int4", ["int2"]),
+    "--kernels": ("auto, triton, cpu, reference", ["fast"]),
+    "--early-stopping": ("one of true, false, never", ["perhaps", "1"]),
+    "--engine": ("one of ", ["theirs", "OWN"]),  # in the order of what is the default
+    "--format": ("one of json, markdown", ["xml"]),
+}
+# What else can't be, and what is said of it.
+OTHERS = {
+    "--model": ("a name or a path", [""]),
+    "--stop": ("strings that aren't empty", [""]),
+    "--output": ("must name a file", [""]),
+    "--json": ("must name a file", [""]),
+    "--auth-file": ("must name a file", [""]),
+    "--host": ("an address, such as 127.0.0.1", [""]),
+}
+REFUSED = {
+    **{option: (str(allowed), refused_of(allowed)) for option, allowed in NUMBERS.items()},
+    **{option: (words, [*values, "", "x" * 3000]) for option, (words, values) in CHOICES.items()},
+    **OTHERS,
+}
+# Any text is one of these; --auth is refused without its value, and files to compare when they are read.
+ANY_TEXT = {"--system", "--tag", "--user", "--auth", "--compare"}
+ARGUMENTS = {
+    "ask": ["hello"],
+    "bench": ["workload.json"],
+    "sessions search": ["hello"],
+    "sessions export": ["--all"],
 }
 
 
@@ -38,62 +81,75 @@ def test_every_option_and_argument_has_help(name):
     assert without == []
 
 
-@pytest.mark.parametrize("name", WITH_ENGINE)
-@pytest.mark.parametrize(("option", "value"), [(option, value) for option in CHOICES for value in CHOICES[option]])
-def test_a_choice_that_there_is_not_is_refused_with_those_there_are(run_cli, name, option, value, tmp_path):
-    workload = [str(tmp_path / "workload.json")] if name == "bench" else []
+def all_commands(command: object, path: str) -> Iterator[tuple[str, object]]:
+    """Those that do something, each with the words that lead to it."""
+    subs = getattr(command, "commands", {})
+    if not subs:
+        yield path, command
+    for name, sub in subs.items():
+        yield from all_commands(sub, f"{path} {name}")
+
+
+COMMANDS = dict(
+    found for name in NAMES for found in all_commands(get_command(cli.command_entry_points()[name].load()), name)
+)
+
+
+def value_options(command: object) -> list[str]:
+    """The first name of each option that takes a value."""
+    parameters = [parameter for parameter in command.params if parameter.param_type_name == "option"]  # type: ignore[attr-defined]
+    return [parameter.opts[0] for parameter in parameters if not parameter.is_flag]
+
+
+def test_of_every_option_it_is_known_what_it_refuses():
+    found = {option for command in COMMANDS.values() for option in value_options(command)}
+    assert found == REFUSED.keys() | ANY_TEXT
+
+
+def given(option: str, value: object) -> list[str]:
+    """As it is written on a command line; behind = a value may begin with a minus."""
+    return [f"{option}={value}"] if option.startswith("--") else [option, str(value)]
+
+
+@pytest.mark.parametrize("path", [path for path in COMMANDS if REFUSED.keys() & set(value_options(COMMANDS[path]))])
+def test_what_an_option_can_not_be_is_refused_with_its_name_the_value_and_what_it_may_be(
+    path, run_cli, scripted, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "workload.json").write_text(
         '{"name": "w", "steps": [{"chat": "a", "append": [5], "append_end": [], "reply_tokens": 1}]}'
     )
-    ended = run_cli(name, option, value, *workload)
-    assert ended.code == 2
-    words = " ".join(ended.err.split())
-    assert f"{option} must be" in words
-    assert f"{ALLOWED[option]}, not {value!r}" in words
+    for option in REFUSED.keys() & set(value_options(COMMANDS[path])):
+        allowed, values = REFUSED[option]
+        for value in values:
+            ended = run_cli(*path.split(), *given(option, value), *ARGUMENTS.get(path, []))
+            said = " ".join(ended.err.split())
+            assert (ended.code, ended.out) == (2, ""), f"{option} {value!r}: {said}"
+            assert option in said
+            assert allowed in said
+            assert shown(value) in said
+    assert scripted.configs == []
 
 
-@pytest.mark.parametrize("name", WITH_ENGINE)
-@pytest.mark.parametrize("value", ["1", "-1", "2147483648", "many", "1.5", ""])
-def test_a_pool_that_can_be_none_is_refused(run_cli, name, value):
-    ended = run_cli(name, "--num-blocks", value)
-    assert ended.code == 2
-    assert f"'--num-blocks': must be a whole number from 2 to 2147483647, not {value!r}" in " ".join(ended.err.split())
-
-
-@pytest.mark.parametrize(
-    ("words", "option", "value", "allowed"),
-    [
-        ("ask --early-stopping perhaps hello", "--early-stopping", "perhaps", ("true", "false", "never")),
-        ("sessions export --all --format xml", "--format", "xml", ("json", "markdown")),
-        ("tui --engine theirs", "--engine", "theirs", ("auto", "own", "shared")),
-        ("ask --engine theirs hello", "--engine", "theirs", ("auto", "own", "shared")),
-    ],
-)
-def test_other_choices_too(run_cli, words, option, value, allowed):
-    ended = run_cli(*words.split())
-    assert ended.code == 2
-    assert option in ended.err
-    assert f"'{value}'" in ended.err
-    assert all(one in ended.err for one in allowed)
+@pytest.mark.parametrize("path", [path for path in COMMANDS if NUMBERS.keys() & set(value_options(COMMANDS[path]))])
+def test_the_ends_of_a_range_are_in_it(path):
+    command = COMMANDS[path]
+    options = NUMBERS.keys() & set(value_options(command))
+    least = {option: NUMBERS[option].least + (1e-9 if NUMBERS[option].open_below else 0) for option in options}
+    most = {option: NUMBERS[option].most for option in options}
+    for ends in (least, most):
+        words = [word for option, value in ends.items() for word in given(option, value)]
+        taken = command.make_context(path, [*words, *ARGUMENTS.get(path, [])]).params
+        assert {option: taken[option.strip("-").replace("-", "_")] for option in options} == ends
 
 
 @pytest.mark.parametrize(
     ("words", "option", "reason"),
     [
-        (("sessions", "export", "--all", "-o", ""), "--output", "must name a file, not ''"),
         (("sessions", "import", ""), "FILE", "must name a file, not ''"),
         (("bench", ""), "WORKLOAD.json", "must name a file, not ''"),
-        (("bench", "workload.json", "--json", ""), "--json", "must name a file, not ''"),
-        (("web", "--auth-file", ""), "--auth-file", "must name a file, not ''"),
-        (("serve", "--host", ""), "--host", "must be an address, such as 127.0.0.1, not ''"),
         (("serve", "--auth", "ann"), "--auth", "must be USER:PASSWORD, neither of them empty"),
         (("web", "--auth", ":her-password"), "--auth", "must be USER:PASSWORD, neither of them empty"),
-        (
-            ("ask", "--early-stopping", "soon", "hi"),
-            "--early-stopping",
-            "must be one of true, false, never, not 'soon'",
-        ),
-        (("sessions", "export", "--format", "", "x"), "--format", "must be one of json, markdown, not ''"),
     ],
 )
 def test_what_an_option_can_not_be_is_refused_before_anything_is_done(run_cli, words, option, reason):

@@ -43,6 +43,7 @@ def test_an_empty_home_has_an_empty_list(run_cli):
     ended = run_cli("sessions", "list")
     assert (ended.code, ended.out, ended.err) == (0, "", "no chats yet\n")
     assert run_cli("sessions", "list", "--tag", "travel").err == "no such chats\n"
+    assert run_cli("sessions", "list", "--tag", "").err == "no such chats\n"
     assert run_cli("sessions", "search", "alfama").err == "nothing found\n"
 
 
