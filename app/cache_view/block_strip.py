@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby
 
 from paged_chat.engine.config import EngineConfig
 
@@ -36,39 +34,36 @@ _STATES = {
 
 
 @dataclass(frozen=True, slots=True)
-class StripCell:
-    """One block of a reply's prompt and text, in order; a partial one is the last and isn't full."""
-
-    kind: StripKind
-    is_partial: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class BlockStrip:
-    """The blocks of a reply, from the first token of its prompt to its own last one."""
+    """The blocks of a reply, from the first token of its prompt to its own last one.
 
-    cells: tuple[StripCell, ...]
+    runs: of one kind, how many blocks follow each other; a strip is made for each picture of a growing reply, so it
+        takes no longer for a longer one.
+    is_partial: the last block isn't full.
+    """
+
+    runs: tuple[tuple[StripKind, int], ...]
+    is_partial: bool
+
+    @property
+    def num_blocks(self) -> int:
+        return sum(count for _, count in self.runs)
 
     @property
     def letters(self) -> str:
         """Such as "sssssyhhh"."""
-        return "".join(cell.kind.look.letter for cell in self.cells)
+        return "".join(kind.look.letter * count for kind, count in self.runs)
 
     @property
     def short_letters(self) -> str:
         """For where there is no room for a letter each: "37s y 3h"."""
-        return " ".join((str(count) if count > 1 else "") + kind.look.letter for kind, count in self.runs())
-
-    def runs(self) -> Iterator[tuple[StripKind, int]]:
-        """How many blocks of one kind follow each other."""
-        for kind, run in groupby(cell.kind for cell in self.cells):
-            yield kind, sum(1 for _ in run)
+        return " ".join((str(count) if count > 1 else "") + kind.look.letter for kind, count in self.runs)
 
     def __str__(self) -> str:
         """Such as "reused 37 blocks, copied 1, computed 3"."""
-        words = [f"{kind} {count:,}" for kind, count in self.runs()]
+        words = [f"{kind} {count:,}" for kind, count in self.runs]
         if words:
-            words[0] += " block" if next(self.runs())[1] == 1 else " blocks"
+            words[0] += " block" if self.runs[0][1] == 1 else " blocks"
         return ", ".join(words)
 
 
@@ -81,9 +76,12 @@ def strip_of(cost: ReplyCost, block_size: int = DEFAULT_BLOCK_SIZE) -> BlockStri
     num_tokens = num_prompt + max(0, cost.num_generated_tokens - 1)
     num_hits, num_copied_tokens = divmod(cost.num_cached_tokens, block_size)
     num_full, num_left = divmod(num_tokens, block_size)
-    kinds = [StripKind.HIT] * min(num_hits, num_full)
-    if num_copied_tokens and len(kinds) < num_full + bool(num_left):
-        kinds.append(StripKind.COPIED)
-    kinds += [StripKind.COMPUTED] * (num_full + bool(num_left) - len(kinds))
-    last = len(kinds) - 1
-    return BlockStrip(tuple(StripCell(kind, bool(num_left) and place == last) for place, kind in enumerate(kinds)))
+    num_blocks = num_full + bool(num_left)
+    num_hits = min(num_hits, num_full)
+    num_copied = 1 if num_copied_tokens and num_hits < num_blocks else 0
+    runs = (
+        (StripKind.HIT, num_hits),
+        (StripKind.COPIED, num_copied),
+        (StripKind.COMPUTED, num_blocks - num_hits - num_copied),
+    )
+    return BlockStrip(tuple(run for run in runs if run[1]), is_partial=bool(num_left))

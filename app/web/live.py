@@ -32,9 +32,10 @@ LIST_PAGE = 200
 # Between two pieces of news of a chat. A browser on the model's own processor takes some 20 ms of a core for a picture,
 # in which the model stands still (docs/performance.md): what the eye gains by more of them, the reply loses. So they
 # take a twentieth of all cores where there are two and more, and come 4 to 12 times a second. And so many times as long
-# as the last piece took to make.
+# as the last piece took this thread to make, but never longer than a person waits without wondering.
 PAUSE_S = min(0.25, max(0.08, 0.02 / 0.05 / (os.cpu_count() or 1)))
 PAUSE_PER_WORK = 8
+LONGEST_PAUSE_S = 1.0
 
 router = APIRouter()
 
@@ -98,7 +99,7 @@ class Tab:
             await asyncio.to_thread(self._service.chat, chat_id, self._user)
             async with self._service.watch(chat_id) as watcher:
                 async for event in watcher:
-                    begin = time.perf_counter()
+                    begin = time.thread_time()  # a chat that is read meanwhile, on another thread, is no work of ours
                     news = [event]
                     while (further := watcher.get(timeout=0)) is not None:
                         news.append(further)
@@ -106,7 +107,8 @@ class Tab:
                         for each in news:
                             await self._tell_of(each, feed)
                     # What comes meanwhile is told as one; long code, which costs more to colour, comes less often.
-                    await asyncio.sleep(max(PAUSE_S, (time.perf_counter() - begin) * PAUSE_PER_WORK))
+                    work_s = time.thread_time() - begin
+                    await asyncio.sleep(max(PAUSE_S, min(work_s * PAUSE_PER_WORK, LONGEST_PAUSE_S)))
         except ChatNotFound:
             await self._tell({"kind": "gone", "chat_id": chat_id})
         except PagedChatError as error:

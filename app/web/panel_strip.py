@@ -25,6 +25,4 @@ def strip_view(cost: ReplyCost | None) -> StripView | None:
     if cost is None:
         return None
     strip = strip_of(cost)
-    if not strip.cells:
-        return None
-    return StripView(tuple(strip.runs()), strip.cells[-1].is_partial, str(strip))
+    return StripView(strip.runs, strip.is_partial, str(strip)) if strip.runs else None

@@ -22,6 +22,7 @@ from chat_page import BROWSER, FLAGS, ChatPage, context_of, free_port
 from fake_engine import FakeEngine
 from paged_chat.app.api.accounts import Accounts
 from paged_chat.app.imported_chat import ImportedChat, ImportedMessage
+from paged_chat.app.imports import import_engine, import_page
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.app.store.store import Store
 from paged_chat.app.web.server import WebServer
@@ -41,6 +42,8 @@ new MutationObserver(() => {
 
 
 def main() -> None:
+    import_engine()
+    import_page()  # as the command does: Python's collector never looks at what they bring
     engine = FakeEngine(max_model_len=65_536, num_blocks=6_000)
     engine.pace.pause_s = STEP_S
     stepped_at: list[float] = []  # s, when each token of the reply was drawn

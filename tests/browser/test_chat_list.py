@@ -2,8 +2,11 @@
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 
 from playwright.sync_api import expect
+
+from paged_chat.app.imported_chat import ImportedChat
 
 
 def begin(chat, engine, question, answer):
@@ -25,6 +28,24 @@ def test_a_chat_is_renamed_and_pinned(chat, engine):
     title.press("Enter")
     expect(chat.rows.locator("a")).to_have_text(["museums", "Trams of <b>Lisbon</b>"])
     expect(chat.page.locator(".title")).to_have_text("Trams of <b>Lisbon</b>")
+
+
+def test_chats_stand_under_their_days_after_the_pinned_ones(chat, served):
+    now = datetime.now().replace(hour=12, minute=0, second=0)  # no hour of which another day's is near
+    moments = {"now": now} | {f"{days} days ago": now - timedelta(days=days) for days in (1, 3, 10)}
+    moments["long ago"] = datetime(2024, 2, 29, 12)
+    chats = [
+        ImportedChat(title=title, messages=(), active_leaf=None, created_at=moment, updated_at=moment)
+        for title, moment in ((title, moment.astimezone(UTC)) for title, moment in moments.items())
+    ]
+    ids = {one.title: one.id for one in served.service.import_chats(chats)}
+    headings = chat.page.locator(".chat-list h3")
+    expect(headings).to_have_text(["Today", "Yesterday", "Last 7 days", "Last 30 days", "February 2024"])
+    expect(chat.rows.locator("a")).to_have_text(["now", "1 days ago", "3 days ago", "10 days ago", "long ago"])
+    served.service.update_chat(ids["long ago"], is_pinned=True)
+    expect(headings).to_have_text(["Pinned", "Today", "Yesterday", "Last 7 days", "Last 30 days"])
+    chat.choose(chat.rows.first, "Unpin")
+    expect(headings.last).to_have_text("February 2024")
 
 
 def test_a_deleted_chat_comes_back_with_undo(chat, engine):

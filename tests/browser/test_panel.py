@@ -169,6 +169,20 @@ def test_what_replies_share_is_shown_while_they_are_written(chat, panel, engine)
     expect(panel.note).to_contain_text("Point at a block")
 
 
+def test_what_is_given_up_for_the_space_is_counted(open_tab, serve):
+    served = serve(num_blocks=13)  # one of them is never used
+    chat = open_tab(url=served.url)
+    panel = CachePanel(chat.page)
+    for letter in "ab":
+        served.engine.enqueue(letter * 40)
+        chat.ask(letter.upper() * 80)
+        chat.page.get_by_role("button", name="+ New chat").click()
+    # 97 tokens of prompt and 40 of reply each: 9 blocks, of which 12 hold no two.
+    panel.expect_figures({"evicted": 6, "cached": 12, "free": 0, "freed": 18, "copied": 1})
+    panel.expect_letters("cccccccccccc")
+    assert panel.lines.filter(has_text=re.compile("evicted")).count() > 0
+
+
 def test_the_map_is_walked_with_the_keyboard(chat, panel, engine):
     engine.enqueue("a" * 40)
     chat.ask("b" * 40)

@@ -4,6 +4,8 @@ import re
 
 from playwright.sync_api import expect
 
+from paged_chat.app.attachments import MAX_ATTACHMENT_BYTES
+
 NEXT_PROMPT = "What is next?"
 
 
@@ -220,6 +222,20 @@ def test_old_turns_that_do_not_fit_are_greyed(open_tab, serve):
     expect(chat.questions.last).not_to_have_class(re.compile("is-left-out"))
 
 
+def test_what_will_be_left_out_is_seen_before_it_is_sent(open_tab, serve):
+    chat = open_tab(url=serve(max_model_len=256).url)
+    chat.ask("q" * 40)
+    chat.field.fill("short")
+    expect(chat.price).to_have_text("reuses 4 blocks, computes 22 tokens")
+    expect(chat.page.locator(".message.is-left-out")).to_have_count(0)
+    chat.field.fill("w" * 180)
+    expect(chat.price).to_have_text(re.compile("; 1 old turn is left out$"))
+    expect(chat.page.locator(".message.is-left-out")).to_have_count(2)
+    expect(chat.page.locator(".boundary")).to_have_text(re.compile("^The 2 messages above don't fit"))
+    chat.field.fill("")
+    expect(chat.page.locator(".message.is-left-out")).to_have_count(0)
+
+
 def test_a_file_is_attached_with_its_tokens_counted(chat, engine):
     chat.page.locator(".composer input[type=file]").set_input_files(
         {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"abcdefgh"}
@@ -239,6 +255,23 @@ def test_a_file_that_is_no_text_is_refused_with_the_reason(chat, faults):
     )
     expect(chat.notice).to_contain_text("picture.png isn't text")
     expect(chat.page.locator(".chip")).to_have_count(0)
+
+
+def test_a_file_that_is_too_large_is_refused_by_the_page_and_by_the_server(chat, served, faults):
+    faults.expected_errors.append("409")
+    large = b"a" * (MAX_ATTACHMENT_BYTES + 1)
+    file = {"name": "large.txt", "mimeType": "text/plain", "buffer": large}
+    chat.page.locator(".composer input[type=file]").set_input_files(file)
+    expect(chat.notice).to_contain_text("large.txt is larger than 1 MB: attach or paste the part that matters.")
+    expect(chat.page.locator(".chip")).to_have_count(0)
+    answer = chat.page.evaluate(
+        """async (size) => {
+            const sent = await fetch("/paged-chat/attachments?name=large.txt", {method: "POST", body: "a".repeat(size)});
+            return [sent.status, (await sent.json()).error];
+        }""",
+        len(large),
+    )
+    assert answer == [409, "the file is larger than 1 MB: paste the part that matters"]
 
 
 def test_a_long_paste_becomes_an_attachment(open_tab):

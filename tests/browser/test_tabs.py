@@ -2,6 +2,8 @@
 
 from playwright.sync_api import expect
 
+from paged_chat.app.web import live
+
 
 def test_a_reply_goes_on_while_the_page_is_reloaded(chat, engine):
     engine.enqueue("one two three four")
@@ -18,6 +20,16 @@ def test_a_reply_goes_on_while_the_page_is_reloaded(chat, engine):
     chat.page.go_back()
     expect(chat.reply()).to_have_text("one two three four")
     chat.wait_for_end()
+
+
+def test_a_reply_is_shown_however_long_a_piece_of_it_takes_to_make(chat, engine, monkeypatch):
+    monkeypatch.setattr(live, "PAUSE_PER_WORK", 1e9)
+    engine.enqueue("one two three")
+    engine.hold()
+    chat.send("Count")
+    for num_tokens, text in ((3, "one"), (4, "one two"), (6, "one two three")):
+        engine.let(num_tokens)
+        expect(chat.reply()).to_have_text(text)
 
 
 def test_a_reply_lands_in_its_own_chat(chat, engine):

@@ -77,7 +77,7 @@ class ReplyFoot(Widget):
             return Content(self._versions)
         strip = strip_of(self._cost)
         room = width - len(self._versions) - 2
-        letters = strip.letters if len(strip.cells) <= max(room, MIN_STRIP_ROOM) else strip.short_letters
+        letters = strip.letters if strip.num_blocks <= max(room, MIN_STRIP_ROOM) else strip.short_letters
         is_dark = self.app.current_theme.dark
         line = Content.assemble(*((letter, _style_of(letter, is_dark)) for letter in letters))
         return (line + f"  {self._versions}").rstrip().truncate(max(1, width), ellipsis=True)

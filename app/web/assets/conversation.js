@@ -144,9 +144,11 @@ export class Conversation {
   drawBoundary() {
     this.list.querySelector(".boundary")?.remove();
     const first = this.path.find((id) => !this.leftOutIds.has(id));
-    if (this.leftOutIds.size === 0 || first === undefined || first === this.path[0]) return;
+    if (this.leftOutIds.size === 0 || first === this.path[0]) return;
     const words = `The ${counted(this.leftOutIds.size, "message")} above ${this.leftOutIds.size === 1 ? "doesn't" : "don't"} fit the model's window any more`;
-    this.nodes.get(first).element.before(el("p", { class: "boundary" }, words));
+    const boundary = el("p", { class: "boundary" }, words);
+    if (first === undefined) this.list.append(boundary);
+    else this.nodes.get(first).element.before(boundary);
   }
 
   askForOlder() {

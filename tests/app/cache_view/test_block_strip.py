@@ -23,8 +23,7 @@ from paged_chat.app.service.reply_cost import cost_words
 )
 def test_the_strip_of_a_reply(num_cached, num_computed, num_generated, letters, is_partial):
     strip = strip_of(cost(num_cached, num_computed, num_generated), 16)
-    assert strip.letters == letters
-    assert [cell.is_partial for cell in strip.cells] == [False] * (len(letters) - 1) + [is_partial] * bool(letters)
+    assert (strip.letters, strip.num_blocks, strip.is_partial) == (letters, len(letters), is_partial)
 
 
 def test_a_strip_says_what_it_shows():
