@@ -266,7 +266,8 @@ def test_a_file_that_is_too_large_is_refused_by_the_page_and_by_the_server(chat,
     expect(chat.page.locator(".chip")).to_have_count(0)
     answer = chat.page.evaluate(
         """async (size) => {
-            const sent = await fetch("/paged-chat/attachments?name=large.txt", {method: "POST", body: "a".repeat(size)});
+            const body = "a".repeat(size);
+            const sent = await fetch("/paged-chat/attachments?name=large.txt", {method: "POST", body});
             return [sent.status, (await sent.json()).error];
         }""",
         len(large),
