@@ -15,8 +15,9 @@ from paged_chat.engine.home import can_write, home
 from paged_chat.engine.model import catalog
 from paged_chat.engine.model.file_check import check_files, remedy_of_broken_file
 
-from .api.binding import LOOPBACK, SERVE_PORT, WEB_PORT, AddressRefused, bound_socket
-from .api.server_record import ServerRecord, records
+from .api.binding import LOOPBACK, SERVE_PORT, WEB_PORT
+from .api.server_record import records
+from .api.taken_port import free_port, is_free, use_of, words_of
 from .counted import megabytes
 from .store.database import look_at
 from .store.default_path import default_path
@@ -25,7 +26,7 @@ DEFAULT_PORTS = {"web": WEB_PORT, "serve": SERVE_PORT}
 PROGRAM_BYTES = 500 * 2**20  # what the program itself takes
 POOL_BYTES = 512 * 2**20  # the least that is left for KV blocks by default
 SPARE_DISK_BYTES = 500 * 10**6
-NUM_PORTS_TRIED = 50
+STORE_BYTES = 2 * 10**6  # less than this, and the chats' file can't even be opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ def model_troubles(model: str, device: Device | None, folder: Path) -> Iterator[
         yield Trouble(
             f"only {megabytes(free_disk)} are free on the disk of {folder}",
             "make room, or chats can't be saved soon; `paged-chat models rm` removes a model",
+            is_fault=free_disk < STORE_BYTES,
         )
     try:
         num_bytes = check_files(model)
@@ -128,31 +130,13 @@ def server_troubles() -> Iterator[Trouble]:
     running = records()
     taken = {record.address for record in running}
     for record in running:
-        yield Trouble(f"paged-chat {record.command} runs at {record.address} (process {record.pid})", _use_of(record))
+        yield Trouble(words_of(record), use_of(record))
     for command, port in DEFAULT_PORTS.items():
-        if f"{LOOPBACK}:{port}" not in taken and not _is_free(port):
+        if f"{LOOPBACK}:{port}" not in taken and not is_free(port):
             yield Trouble(
                 f"another program has port {port} of {LOOPBACK}, which `paged-chat {command}` takes by default",
-                f"start it with `paged-chat {command} --port {_free_port()}`",
+                f"start it with `paged-chat {command} --port {free_port()}`",
             )
-
-
-def _use_of(record: ServerRecord) -> str:
-    second = f"a second one needs a --port of its own, such as {_free_port()}"
-    page = f"open http://{record.address}, or " if record.command == "web" else ""
-    return f"{page}share its engine with `paged-chat tui --engine shared`; {second}"
-
-
-def _is_free(port: int) -> bool:
-    try:
-        bound_socket(LOOPBACK, port).close()
-    except AddressRefused:
-        return False
-    return True
-
-
-def _free_port() -> int:
-    return next((one for one in range(SERVE_PORT + 1, SERVE_PORT + NUM_PORTS_TRIED) if _is_free(one)), 0)
 
 
 def processor_troubles() -> Iterator[Trouble]:

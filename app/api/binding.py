@@ -19,6 +19,10 @@ class AddressRefused(PagedChatError):
     """An address at which nothing can or should be served."""
 
 
+class AddressTaken(AddressRefused):
+    """An address at which another program is served."""
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches that address; a name is what it stands for."""
     if host == "localhost":
@@ -49,7 +53,10 @@ def url_of(host: str, port: int) -> str:
 
 
 def check_address(host: str, port: int, *, has_accounts: bool) -> None:
-    """Raises AddressRefused for an address that is open to others without accounts, is taken, or isn't here."""
+    """Raises AddressRefused for an address that is open to others without accounts, or isn't here.
+
+    AddressTaken for one that is taken.
+    """
     if not host:  # which would be every address of this machine
         raise AddressRefused("--host must name an address, such as 127.0.0.1, not ''")
     if not is_loopback(host) and not has_accounts:
@@ -61,7 +68,7 @@ def check_address(host: str, port: int, *, has_accounts: bool) -> None:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket at the address, for whoever listens on it. Raises AddressRefused where that can't be had."""
+    """A socket at the address, for whoever listens on it. Raises AddressRefused, or AddressTaken."""
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except OSError as error:
@@ -77,8 +84,11 @@ def bound_socket(host: str, port: int) -> socket.socket:
             raise AddressRefused(f"--host {host} is no address of this machine") from error
         if isinstance(error, PermissionError):
             raise AddressRefused(f"port {port} needs more rights than you have: choose one above 1023") from error
+        if error.errno == errno.EADDRINUSE:
+            raise AddressTaken(
+                f"port {port} of {host} is taken by another program: choose another one with --port"
+            ) from error
         raise AddressRefused(
-            f"port {port} of {host} can't be used ({error.strerror}): another program, perhaps another "
-            f"`paged-chat web` or `serve`, has it; choose another one with --port"
+            f"port {port} of {host} can't be used ({error.strerror}): choose another one with --port"
         ) from error
     return bound

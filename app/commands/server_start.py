@@ -10,8 +10,8 @@ import typer
 from paged_chat.engine.config import EngineConfig
 
 from ..api.accounts import Accounts, read_accounts
-from ..api.binding import check_address
 from ..api.server_record import ServerRecord, announced
+from ..api.taken_port import check_reachable
 from ..known_models import check_model_name
 from .interrupt import wait_for
 
@@ -26,7 +26,7 @@ def accounts_for(
     """
     check_model_name(config.model)
     accounts = read_accounts(auth or (), auth_file)
-    check_address(host, port, has_accounts=len(accounts) > 0)
+    check_reachable(host, port, has_accounts=len(accounts) > 0)
     return accounts
 
 

@@ -143,7 +143,7 @@ def errors_in_words(path: StorePath) -> Iterator[None]:
         ):
             raise StoreUnavailable(
                 f"the chats in {path} can't be read or saved ({error}): look at the disk and at the rights to the file "
-                "and its folder"
+                "and its folder, or give another one with --home"
             ) from error
         raise
 

@@ -11,6 +11,8 @@ from contextlib import closing
 import pytest
 
 from paged_chat.app import troubles
+from paged_chat.app.api.binding import AddressTaken
+from paged_chat.app.api.taken_port import check_reachable
 from paged_chat.app.store.database import SCHEMA_VERSION
 from paged_chat.app.store.store import Store, default_path
 from paged_chat.app.troubles import (
@@ -133,12 +135,14 @@ def test_too_little_disk_to_fetch_the_model(home, monkeypatch):
     )
 
 
-def test_little_disk_for_chats(home, monkeypatch, small_file):
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Disk(10**12, 10**12, 200 * 10**6))
+@pytest.mark.parametrize(("free_mb", "is_fault"), [(200, False), (1, True)])
+def test_little_disk_for_chats(home, monkeypatch, small_file, free_mb, is_fault):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Disk(10**12, 10**12, free_mb * 10**6))
     [trouble] = model_troubles(str(small_file), CPU, home)
     assert trouble == Trouble(
-        f"only 200 MB are free on the disk of {home}",
+        f"only {free_mb} MB are free on the disk of {home}",
         "make room, or chats can't be saved soon; `paged-chat models rm` removes a model",
+        is_fault=is_fault,
     )
 
 
@@ -207,8 +211,14 @@ def test_another_instance(ports_of_nobody):
         assert other.stdout is not None
         assert other.stdout.readline() == "there\n"
         [trouble] = server_troubles()
+        with socket.socket() as theirs:
+            theirs.bind(("127.0.0.1", web))
+            theirs.listen()
+            with pytest.raises(AddressTaken) as taken:  # what a second `web` or `serve` says
+                check_reachable("127.0.0.1", web, has_accounts=False)
         other.communicate("")
-    assert trouble.words == f"paged-chat web runs at 127.0.0.1:{web} (process {other.pid})"
+    assert trouble.words == f"`paged-chat web` of yours runs at 127.0.0.1:{web} (process {other.pid})"
+    assert str(taken.value).startswith(f"{trouble.words} already: open http://127.0.0.1:{web}, or share its engine")
     assert trouble.remedy.startswith(
         f"open http://127.0.0.1:{web}, or share its engine with `paged-chat tui --engine shared`; a second one needs"
     )

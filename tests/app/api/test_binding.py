@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from paged_chat.app.api.binding import AddressRefused, check_address, is_loopback
+from paged_chat.app.api.binding import AddressRefused, AddressTaken, check_address, is_loopback
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"])
@@ -33,7 +33,7 @@ def test_a_port_that_is_taken_is_an_error():
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(AddressRefused, match=rf"port {port} of 127\.0\.0\.1 can't be used .*--port"):
+        with pytest.raises(AddressTaken, match=rf"^port {port} of 127\.0\.0\.1 is taken by another program: .*--port$"):
             check_address("127.0.0.1", port, has_accounts=False)
     check_address("127.0.0.1", port, has_accounts=False)
 
