@@ -7,9 +7,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from paged_chat.engine.model.catalog import is_same_model
 from paged_chat.engine.progress import OnProgress
 
-from ..known_models import is_same_model
 from . import server_record
 from .server_record import ENGINE_PATH, ServerRecord
 

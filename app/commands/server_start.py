@@ -8,11 +8,11 @@ from pathlib import Path
 import typer
 
 from paged_chat.engine.config import EngineConfig
+from paged_chat.engine.model import catalog
 
 from ..api.accounts import Accounts, read_accounts
 from ..api.server_record import ServerRecord, announced
 from ..api.taken_port import check_reachable
-from ..known_models import check_model_name
 from .interrupt import wait_for
 
 
@@ -24,7 +24,7 @@ def accounts_for(
     Raises now what would end it later: ModelNotFound for a name of no model, AccountsRefused, and AddressRefused where
     nothing can be served, or nothing without accounts.
     """
-    check_model_name(config.model)
+    catalog.check_name(config.model)
     accounts = read_accounts(auth or (), auth_file)
     check_reachable(host, port, has_accounts=len(accounts) > 0)
     return accounts

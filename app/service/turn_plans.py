@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import TypeVar
 
 from paged_chat.engine.errors import InvalidParameter
 
@@ -13,11 +14,13 @@ from ..comparison.variant import Variant, check_variants
 from .background import Background
 from .branching import plan_branch, reply_in
 from .comparing import ComparisonPlan, plan_comparison, under_variant
-from .engine_host import EngineHost
+from .engine_host import EngineHost, LoadedEngine
 from .live_chats import LiveChats
 from .new_turn import find_whole, parent_of_edit, parent_of_message, question_of
 from .prompts import preview
 from .send_plan import SendPlan
+
+Plan = TypeVar("Plan")
 
 
 class TurnPlans:
@@ -59,10 +62,7 @@ class TurnPlans:
         chat, tree = self._chats.read(chat_id)
         path = tree.path(parent_of_message(chat, parent_id))
         whole = with_attachments(text, attachments)
-        self._host.check_usable()
-        return self._background.after(
-            self._host.loaded, lambda loaded: plan_comparison(loaded, chat, path, whole, variants)
-        )
+        return self._when_loaded(lambda loaded: plan_comparison(loaded, chat, path, whole, variants))
 
     def retry(self, chat_id: str, message_id: int) -> Future[SendPlan]:
         chat, tree = self._chats.read(chat_id)
@@ -80,10 +80,7 @@ class TurnPlans:
         chat, tree = self._chats.read(chat_id)
         reply = reply_in(tree, message_id)
         own_chat = under_variant(chat, reply)
-        self._host.check_usable()
-        return self._background.after(
-            self._host.loaded, lambda loaded: plan_branch(loaded, own_chat, tree, reply, token_index)
-        )
+        return self._when_loaded(lambda loaded: plan_branch(loaded, own_chat, tree, reply, token_index))
 
     def fork(self, chat_id: str, message_id: int) -> Future[SendPlan]:
         """The first turn of the new chat, beside what the person will write.
@@ -97,9 +94,9 @@ class TurnPlans:
     def _plan(
         self, chat: Chat, path: Sequence[Message], text: str | None, *, continue_reply: bool = False
     ) -> Future[SendPlan]:
-        self._host.check_usable()
         most = chat.sampling.max_tokens
-        return self._background.after(
-            self._host.loaded,
-            lambda loaded: preview(loaded, chat, path, text, most, continue_reply=continue_reply),
-        )
+        return self._when_loaded(lambda loaded: preview(loaded, chat, path, text, most, continue_reply=continue_reply))
+
+    def _when_loaded(self, plan: Callable[[LoadedEngine], Plan]) -> Future[Plan]:
+        self._host.check_usable()
+        return self._background.after(self._host.loaded, plan)
