@@ -70,3 +70,12 @@ def test_steps_in_a_hurry_keep_their_own_inputs(model):
     queued = [hurried.execute(batch) for batch in batches]
     for actual, expected in zip(queued, slow, strict=True):
         assert actual.cpu().equal(expected)
+
+
+def test_what_a_graph_reads_by_address_is_not_handed_out_again(model):
+    runner = ModelRunner(model.decoder, filled_cache(model, NUM_BLOCKS), model.device)
+    expected = [runner.execute(batch).cpu() for batch in BATCHES]
+    litter = [torch.full((length,), 10**9, device=model.device) for length in range(1, 200)]
+    for batch, logits in zip(BATCHES, expected, strict=True):
+        assert runner.execute(batch).cpu().equal(logits)
+    assert all(bool((each == 10**9).all()) for each in litter)
