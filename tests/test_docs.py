@@ -70,6 +70,20 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
 
 
+OURS = [
+    path.relative_to(ROOT).as_posix()
+    for folder in ("kernels", "engine", "app", "tui", "tests")
+    for kind in ("py", "js", "css", "tcss")
+    for path in (ROOT / folder).rglob(f"*.{kind}")
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_source_files_that_a_page_names_are_there(page):
+    named = set(re.findall(r"`([\w/]+\.(?:py|js|t?css))`", page.read_text()))
+    assert {path for path in named if not any(f"/{known}".endswith(f"/{path}") for known in OURS)} == set()
+
+
 def test_every_page_is_linked_from_the_readme():
     assert [page.name for page in PAGES[1:] if f"](docs/{page.name}" not in README] == []
 
