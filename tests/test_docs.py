@@ -10,6 +10,7 @@ from typer.main import get_command
 
 import paged_chat.engine
 from paged_chat.app import cli
+from paged_chat.app.bench.workload import load_workload
 from paged_chat.engine import config
 
 ROOT = Path(__file__).parent.parent
@@ -47,6 +48,12 @@ def test_the_options_before_a_command_are_documented():
 @pytest.mark.parametrize("choices", [config.DEVICES, config.DTYPES, config.WEIGHTS, config.KERNELS])
 def test_every_choice_of_the_common_options_is_documented(choices):
     assert [choice for choice in choices if f"`{choice}`" not in COMMON] == []
+
+
+def test_the_documented_workload_is_one(tmp_path):
+    [example] = re.findall(r"^```json\n(.*?)^```", section("bench"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "workload.json").write_text(example)
+    assert len(load_workload(tmp_path / "workload.json").steps) == 2
 
 
 def test_the_readmes_make_commands_exist():

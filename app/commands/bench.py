@@ -124,29 +124,10 @@ def compare_files(before: Path, after: Path) -> None:
 def show(result: BenchResult) -> None:
     """Tables for people: the steps, and what sums them up."""
     from rich.console import Console
-    from rich.table import Table
 
     console = Console()
     of_rounds = f", medians of {len(result.rounds)} rounds" if len(result.rounds) > 1 else ""
-    table = Table(title=f"{result.workload} on {result.model}{of_rounds}", title_justify="left")
-    for column in ("step", "chat", "replies"):
-        table.add_column(column)
-    for column in ("prompt", "cached", "first token ms", "tokens/s", "total ms", "guessed", "blocks"):
-        table.add_column(column, justify="right")
-    for i, step in enumerate(result.steps):
-        table.add_row(
-            str(i + 1),
-            step.chat,
-            f"{step.n} x {len(step.output_ids[0])}",
-            str(step.prompt_tokens),
-            str(step.cached_tokens),
-            f"{step.ttft_ms:.1f}",
-            f"{step.decode_tokens_per_s:.1f}",
-            f"{step.total_ms:.1f}",
-            f"{step.accepted_tokens} of {step.drafted_tokens}" if step.drafted_tokens else "",
-            "" if step.num_blocks is None else f"{step.num_blocks} instead of {step.num_blocks_alone}",
-        )
-    console.print(table)
+    console.print(_steps_table(result, f"{result.workload} on {result.model}{of_rounds}"))
     summary = _summary_table("summary", "")
     for metric in metrics(result):
         if metric.value is not None:
@@ -157,6 +138,37 @@ def show(result: BenchResult) -> None:
             f"Other programs used {result.others_cores:.2f} cores meanwhile: measure again on a quiet machine.",
             file=sys.stderr,
         )
+
+
+def _steps_table(result: BenchResult, title: str) -> Table:
+    """A row for each step; what no step has is left out, so that the rest fits a terminal of 80 columns."""
+    from rich import box
+    from rich.table import Table
+
+    columns = {
+        "step": [str(i + 1) for i in range(len(result.steps))],
+        "chat": [step.chat for step in result.steps],
+        "replies": [f"{step.n} x {len(step.output_ids[0])}" for step in result.steps],
+        "prompt": [str(step.prompt_tokens) for step in result.steps],
+        "cached": [str(step.cached_tokens) for step in result.steps],
+        "first token ms": [f"{step.ttft_ms:.1f}" for step in result.steps],
+        "tokens/s": [f"{step.decode_tokens_per_s:.1f}" for step in result.steps],
+        "total ms": [f"{step.total_ms:.1f}" for step in result.steps],
+        "guessed": [
+            f"{step.accepted_tokens} of {step.drafted_tokens}" if step.drafted_tokens else "" for step in result.steps
+        ],
+        "blocks": [
+            "" if step.num_blocks is None else f"{step.num_blocks} instead of {step.num_blocks_alone}"
+            for step in result.steps
+        ],
+    }
+    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, collapse_padding=True)
+    for name in shown:
+        table.add_column(name, justify="left" if name in ("step", "chat", "replies") else "right", overflow="fold")
+    for row in zip(*shown.values(), strict=True):
+        table.add_row(*row)
+    return table
 
 
 def show_comparison(first: BenchResult, second: BenchResult, names: tuple[str, str]) -> None:

@@ -7,6 +7,7 @@ import pytest
 from paged_chat.app.bench.bench_result import BenchResult, Round, metrics
 from paged_chat.app.bench.replay import WARM_UP_REPLY_TOKENS, WARM_UP_TOKENS, WorkloadTooLong, replay
 from paged_chat.app.bench.workload import Branch, Step, Workload
+from paged_chat.app.commands.bench import show
 from paged_chat.engine import Engine, EngineConfig
 
 SYSTEM = tuple(range(10, 50))
@@ -209,6 +210,21 @@ def table_rows(text):
     """{first cell: the other cells} of the tables in a text."""
     rows = [[cell.strip() for cell in line.strip("│ ").split("│")] for line in text.splitlines() if "│" in line]
     return {row[0]: row[1:] for row in rows}
+
+
+def test_a_table_of_steps_fits_80_columns_with_all_its_words(result_file, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    wide = {**figures(12345.6, 140.0, n=8, cached=39), "chat": "a-chat-with-a-long-name", "blocks": 58,
+            "blocks_alone": 408, "drafted_tokens": 300, "accepted_tokens": 120}  # fmt: skip
+    show(BenchResult.read(result_file("wide", wide)))
+    table = capsys.readouterr().out.partition("summary")[0]
+    assert "…" not in table
+    assert [
+        word for word in ("prompt", "cached", "tokens/s", "replies", "guessed", "blocks") if word not in table
+    ] == []
+    assert max(map(len, table.splitlines())) <= 80
+    show(BenchResult.read(result_file("plain", figures(900.0, 40.0))))
+    assert "guessed" not in capsys.readouterr().out
 
 
 def test_two_results_side_by_side(run_cli, scripted, result_file):
