@@ -31,9 +31,9 @@ from .views import chat_entry, engine_view
 LIST_PAGE = 200
 # Between two pieces of news of a chat. A browser on the model's own processor takes some 20 ms of a core for a picture,
 # in which the model stands still (docs/performance.md): what the eye gains by more of them, the reply loses. So they
-# take a twentieth of all cores where there are two and more, and come 4 to 12 times a second. And so many times as long
+# take a 24th of all cores where there are two and more, and come 4 to 12 times a second. And so many times as long
 # as the last piece took this thread to make, but never longer than a person waits without wondering.
-PAUSE_S = min(0.25, max(0.08, 0.02 / 0.05 / (os.cpu_count() or 1)))
+PAUSE_S = min(0.24, max(0.08, 0.02 * 24 / (os.cpu_count() or 1)))
 PAUSE_PER_WORK = 8
 LONGEST_PAUSE_S = 1.0
 

@@ -9,7 +9,7 @@ import { PanelWhy } from "./panel_why.js";
 
 const ASK_PAUSE_MS = 80; // while the pointer runs over many blocks, none of them is asked for
 const ASK_AGAIN_MS = 500; // a block that is pointed at and grows
-const TOGETHER_MS = 250; // so long news of the pool waits for a reply to grow: one picture shows both
+const TOGETHER_MS = 300; // so long news of the pool waits for a reply that grows here: one picture shows both
 
 // What is counted, in the words that people see, and what it says on closer look.
 const FIGURES = [
@@ -51,9 +51,13 @@ export class Panel {
     this.element = el("div", { class: "cache-body" }, this.empty, this.body);
     this.askedAt = -Infinity;
     this.waiting = []; // news of the pool that isn't drawn yet
+    this.grewAt = -Infinity; // when a reply on the page did
     this.line = new Line("panel", { onNews: (news) => this.take(news) });
     this.showNote(null);
-    addEventListener("paged-chat:reply", () => this.drawWaiting());
+    addEventListener("paged-chat:reply", () => {
+      this.grewAt = performance.now();
+      this.drawWaiting();
+    });
     addEventListener("paged-chat:panel", () => this.listen());
     document.addEventListener("visibilitychange", () => this.listen());
     this.listen();
@@ -74,7 +78,8 @@ export class Panel {
       return;
     }
     this.waiting.push(news);
-    this.drawTimer ??= setTimeout(() => this.drawWaiting(), TOGETHER_MS);
+    if (performance.now() - this.grewAt > 2 * TOGETHER_MS) this.drawWaiting();
+    else this.drawTimer ??= setTimeout(() => this.drawWaiting(), TOGETHER_MS);
   }
 
   drawWaiting() {
