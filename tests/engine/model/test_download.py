@@ -108,6 +108,7 @@ def test_without_a_network_it_says_so_and_how_to_go_on(destination, monkeypatch)
             "the package index can't be reached; is there a network, or does ",
         ),
         ("ERROR: Exception:\nTraceback\nInvalidSchema: Missing dependencies for SOCKS support.", "InvalidSchema: "),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] not yet valid", "the package index isn't trusted; is it "),
         ("OSError: [Errno 28] No space left on device", "the disk is full."),
         ("", "pip gave no reason."),
     ],
