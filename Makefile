@@ -14,7 +14,7 @@ ARGS ?=
 
 # What `make coverage` runs: stories with exact values, without the random histories of the state machine.
 COVERING := $(addprefix tests/engine/,cache test_scheduler.py test_preemption.py test_sequence.py test_speculation.py \
-    test_beam_search.py test_step_faults.py) --deselect tests/engine/cache/test_state_machine.py
+    test_beam_search.py test_step_faults.py test_step_faults_in_detail.py) --deselect tests/engine/cache/test_state_machine.py
 
 VENV := .venv
 BIN := $(VENV)/bin

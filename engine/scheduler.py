@@ -188,11 +188,9 @@ class Scheduler:
 
     def _admit(self, sequence: Sequence, step: ScheduledStep) -> bool:
         while not self._has_place(sequence) or not self.manager.admit(sequence, alone=not self.running):
-            if step.num_tokens or not self.running:
+            if not self.running or not all(running.is_idle for running in self.running):
                 return False
-            newest = self.running[-1]
-            assert newest.is_idle, "a sequence with tokens to compute got no turn"
-            self._preempt(newest, step)
+            self._preempt(self.running[-1], step)
         self.waiting.remove(sequence)
         sequence.status = SequenceStatus.RUNNING
         self.running.append(sequence)

@@ -99,17 +99,17 @@ class StepFaults:
         return deltas
 
     def _touched(self, step: ScheduledStep) -> list[Sequence]:
-        """Those in the step, and those that parted from one of them in it and got no token of their own."""
+        """Those in the step, and those that parted from one of them in it and got no token of their own.
+
+        Whoever waits or has ended has all its tokens to compute, for its blocks are given back.
+        """
         requests = {sequence.request_id: self._requests.get(sequence.request_id) for sequence in step.num_tokens}
         parted = [
             sequence
             for request in requests.values()
             if request is not None
             for sequence in request.sequences
-            if sequence not in step.num_tokens
-            and sequence.status is SequenceStatus.RUNNING
-            and not sequence.num_remaining_tokens
-            and not sequence.is_idle
+            if sequence not in step.num_tokens and not sequence.num_remaining_tokens and not sequence.is_idle
         ]
         return [*step.num_tokens, *parted]
 

@@ -65,7 +65,12 @@ def end_on_signal() -> threading.Event:
 def ignore_signals() -> None:
     """For a process that is ending: it saves what replies have so far, and no second wish hurries it."""
     for number in _ENDS:
-        signal.signal(number, signal.SIG_IGN)
+        # No SIG_IGN: Python would complain of one that is on its way already.
+        signal.signal(number, _do_nothing)
+
+
+def _do_nothing(signum: int, frame: FrameType | None) -> None:
+    pass
 
 
 def wait_for(ended: threading.Event) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
 import typer
 
@@ -52,18 +53,17 @@ def serve(
     from ..service.own_engine import open_own_engine
 
     ended = end_on_signal()
-    engine_host = EngineHost(open_own_engine, config, lambda status: _tell(status, ended))
-    try:
+    with closing(EngineHost(open_own_engine, config, lambda status: _tell(status, ended))) as engine_host:
         record = record_of("serve", host, port)
         server = ApiServer(api_routes(engine_host, accounts, record.token), host, port)
         try:
             serve_until(ended, record, f"paged-chat serves {model} at {server.url}/v1")
+            status = engine_host.status
         finally:
+            engine_host.close()  # first: who is being answered is told of the end, and has nothing more to wait for
             server.close()
-        if engine_host.status.phase == "failed":
-            raise EngineUnavailable(engine_host.status.error or "")
-    finally:
-        engine_host.close()
+        if status.phase == "failed":
+            raise EngineUnavailable(status.error or "")
 
 
 def _tell(status: EngineStatus, ended: threading.Event) -> None:

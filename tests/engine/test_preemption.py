@@ -251,3 +251,22 @@ def test_suspects_that_wait_come_back_one_at_a_time():
     first.is_suspect, first.num_computed_tokens = False, 5
     assert running.scheduler.schedule().num_tokens == {second: 8}  # as much of it as the budget holds
     assert list(running.scheduler.waiting) == [newcomer]
+
+
+def test_while_a_suspect_finds_no_room_others_go_on_and_nobody_comes_before_it():
+    running = Running(num_blocks=5)
+    decoding, newcomer, suspect = running.decoding(), running.waiting(5), running.waiting(64)
+    suspect.is_suspect = True
+    assert running.scheduler.schedule().num_tokens == {decoding: 1}
+    assert list(running.scheduler.waiting) == [newcomer, suspect]
+    running.scheduler.finish(decoding)
+    assert running.scheduler.schedule().num_tokens == {suspect: 64}
+
+
+def test_where_all_suspects_that_run_must_give_way_others_go_on():
+    """The newest of all is the suspect itself: it gives up its block and waits."""
+    running = Running(num_blocks=3)
+    decoding, suspect = running.decoding(), running.decoding()
+    suspect.is_suspect = True
+    assert running.scheduler.schedule().num_tokens == {decoding: 1}
+    assert list(running.scheduler.waiting) == [suspect]

@@ -92,6 +92,45 @@ def test_who_waits_or_has_ended_is_not_touched_by_a_fault(draw_fails_at):
     assert [listener.reply(each).stats.num_preemptions for each in (other, late)] == [1, 0]
 
 
+def test_a_reply_whose_step_came_later_is_not_touched_by_a_siblings_fault():
+    runner = SlotRunner()
+    core = make_core(runner, max_num_batched_tokens=2)
+    listener = Listener(core)
+    request_id = core.submit([7], greedy(6, n=3))
+    listener.step()
+    runner.failures.append(RuntimeError("a bad step"))  # of the first two
+    listener.run()
+    told = [listener.reply(request_id, sample) for sample in range(3)]
+    assert [heard.stats.num_preemptions for heard in told] == [1, 1, 0]
+    assert {tuple(heard.token_ids) for heard in told} == {reply_to([7], 6)}
+
+
+def test_who_has_ended_in_the_very_step_of_the_fault_has_ended(draw_fails_at):
+    """Its last token is drawn with everybody's, and then the guesses of the other one are verified."""
+    core = make_core(drafter=ForetellingDrafter(length=2, num_right=2))
+    listener = Listener(core)
+    short, other = core.submit(prompt(20), greedy(2)), core.submit(prompt(20, first=1), greedy(9))
+    listener.step()
+    draw_fails_at(1)
+    listener.run()
+    assert (tuple(listener.reply(short).token_ids), listener.reply(short).finish_reason) == (
+        reply_to(prompt(20), 2),
+        "length",
+    )
+    assert tuple(listener.reply(other).token_ids) == reply_to(prompt(20, first=1), 9)
+    assert listener.reply(other).stats.num_preemptions == 1
+
+
+def test_the_event_of_a_failure_names_whose_it_is():
+    runner = SlotRunner()
+    runner.nan_at = 49
+    core = make_core(runner)
+    requests = [core.submit(tokens, greedy(2)) for tokens in ([1, 2], [3, 49], [5, 6])]
+    core.step()
+    failed = [event.request_id for event in core.events.since(0) if event.kind is EventKind.FAILED]
+    assert failed == [requests[1]]
+
+
 def test_a_search_that_was_computed_when_the_fault_came_ends_and_others_go_on(draw_fails_at):
     """It is amid its own bookkeeping then; a fault before it would have been a matter of computing it again."""
     core = make_core()
@@ -164,11 +203,12 @@ def test_an_interrupt_ends_all_that_were_in_the_step_and_nobody_else():
 # What is forgotten
 
 
-def test_the_tail_of_what_has_failed_is_forgotten():
+@pytest.mark.parametrize("fault", ["raises_at", "nan_at"])
+def test_the_tail_of_what_has_failed_is_forgotten(fault):
     """Its last block may be half written; the whole ones before it are sound."""
     reply = reply_to(prompt(20), 9)
     runner = SlotRunner()
-    runner.raises_at = nan_token(reply, 3)
+    setattr(runner, fault, nan_token(reply, 3))
     core = make_core(runner)
     heard = ask(core, prompt(20), greedy(9))
     assert (tuple(heard.token_ids), heard.finish_reason) == (reply[:4], "error")

@@ -57,7 +57,7 @@ class FakeEngine:
 
     def open(self, config: EngineConfig, on_progress: OnProgress) -> AsyncEngine:
         """What a service calls to get its engine."""
-        self._opened.append(AsyncEngine(config, on_progress, build=self._build))
+        self._opened.append(AsyncEngine(config, on_progress, build=self.build))
         return self._opened[-1]
 
     def close(self) -> None:
@@ -103,7 +103,8 @@ class FakeEngine:
         """The next step breaks the engine itself."""
         self.pace.crash = message
 
-    def _build(self, config: EngineConfig, on_progress: OnProgress) -> "FakeModel":
+    def build(self, config: EngineConfig, on_progress: OnProgress) -> "FakeModel":
+        """What `open` gives to a thread of its own."""
         on_progress(LoadProgress("load", 1, 4))
         assert self.may_load.wait(PATIENCE_S)
         if self.load_error is not None:

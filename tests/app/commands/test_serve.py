@@ -17,7 +17,6 @@ import pytest
 from chat_desk import next_update, until
 from free_port import free_port
 from paged_chat.app.api.running_server import find_servers
-from paged_chat.app.api.server_record import records
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.app.store.store import Store
 from paged_chat.engine import AsyncEngine, ChatMessage, Engine, SamplingParams
@@ -93,19 +92,6 @@ def running(tiny_model: Callable[..., Path], tmp_path: Path) -> Iterator[Running
         )
         yield Running(process, f"127.0.0.1:{port}", model)
         process.send_signal(signal.SIGKILL)
-
-
-def test_sigterm_ends_a_server_in_the_middle_of_an_answer_and_takes_its_note_back(running):
-    connection = http.client.HTTPConnection(running.address, timeout=PATIENCE_S)
-    body = {"model": running.model, "messages": [{"role": "user", "content": "Go on"}], "stream": True}
-    connection.request("POST", "/v1/chat/completions", json.dumps(body | {"max_tokens": 900}), JSON)
-    answer = connection.getresponse()
-    assert answer.readline().startswith(b"data: ")
-    assert [found.pid for found in records()] == [running.process.pid]
-    running.process.send_signal(signal.SIGTERM)
-    assert running.process.wait(PATIENCE_S) == 0
-    assert records() == []
-    connection.close()
 
 
 def test_one_engine_for_programs_and_screens_whose_process_is_killed_in_mid_reply(running, tmp_path):
