@@ -3,6 +3,7 @@
 from textual.widgets import Input, Label, Select, TextArea
 
 from paged_chat.tui.screens.settings_screen import SettingsScreen
+from paged_chat.tui.widgets.title_line import TitleLine
 from terminal import open_terminal
 
 
@@ -72,6 +73,33 @@ async def test_settings_say_where_they_come_from(desk):
         await terminal.until(lambda: str(origin.render()) == "These are the general defaults.")
 
 
+async def test_looking_at_the_settings_of_a_new_chat_makes_no_chat(desk):
+    async with open_terminal(desk) as terminal:
+        await open_settings(terminal)
+        await terminal.keys("escape")
+        await terminal.until(lambda: terminal.app.screen is terminal.screen)
+        await run(terminal, "/system", "/temp", "/save-preset usual")
+        await terminal.until(lambda: "Kept as usual: /preset usual brings it back" in terminal.notices)
+        assert "This chat has no system prompt of its own." in terminal.notices
+        assert desk.service.chats() == []
+        settings = await open_settings(terminal)
+        settings.query_one("#temperature", Input).value = "0.5"
+        await terminal.keys("ctrl+s")
+        await terminal.until(lambda: terminal.screen.chat and terminal.screen.chat.sampling.temperature == 0.5)
+        assert len(desk.service.chats()) == 1
+
+
+async def test_a_command_goes_on_from_the_one_before_though_no_news_of_that_has_come(desk):
+    async with open_terminal(desk) as terminal:
+        await run(terminal, "/temp 0.9")
+        await terminal.until(lambda: desk.service.chats())
+        terminal.screen.workers.cancel_group(terminal.screen, "chat")
+        await run(terminal, "/n 3", "/max 64")
+        await terminal.until(lambda: any("max tokens 64" in notice for notice in terminal.notices))
+        [chat] = desk.service.chats()
+        assert (chat.sampling.temperature, chat.sampling.n, chat.sampling.max_tokens) == (0.9, 3, 64)
+
+
 async def test_esc_leaves_settings_as_they_were(desk):
     async with open_terminal(desk) as terminal:
         await run(terminal, "/temp 0.9")
@@ -127,6 +155,8 @@ async def test_beam_search_is_set_by_commands_and_asks_for_temperature_0(desk):
         await terminal.until(lambda: terminal.screen.chat.sampling.early_stopping == "never")
         sampling = terminal.screen.chat.sampling
         assert (sampling.temperature, sampling.beam_width, sampling.n, sampling.length_penalty) == (0.0, 4, 2, 0.5)
+        title = str(terminal.screen.query_one(TitleLine).render())
+        assert title.endswith("temp 0  beams 4  n 2")
         await run(terminal, "/beams")
         await terminal.until(
             lambda: any(notice.startswith("beam width 4. /beams count: ") for notice in terminal.notices)

@@ -204,7 +204,7 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
             if argument:
                 await self.set_sampling(**{command.setting: read_setting(command.setting, argument)})
             else:
-                sampling = (await self.ensure_chat()).sampling
+                sampling = self.sampling
                 self.notify(f"{setting_words(command.setting, getattr(sampling, command.setting))}. {command.help}")
         else:
             await self._run_with_argument(command.name, argument)

@@ -197,9 +197,7 @@ class ChatScreen(ChatActions):
         title = chat.title if chat is not None else UNTITLED
         if self.is_new_temporary or (chat is not None and chat.is_temporary):
             title += " (temporary)"
-        sampling = chat.sampling if chat is not None else None
-        if sampling is None and self.service is not None:
-            sampling = self.service.default_sampling
+        sampling = None if self.service is None else self.sampling
         engine = engine_words(self.engine_status, is_closed=self.why_closed is not None)
         self.query_one(TitleLine).show(title, engine, sampling)
         self._show_empty()

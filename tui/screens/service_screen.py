@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
 
 from textual.screen import Screen
 
-from paged_chat.app.chats import Chat, Message, MessageRole, MessageTree
+from paged_chat.app.chats import Chat, Message, MessageRole, MessageTree, SamplingParams
 from paged_chat.app.comparison.variant import Variant
 from paged_chat.app.errors import PagedChatError
 from paged_chat.app.service.chat_events import EngineStatus
@@ -86,6 +86,16 @@ class ServiceScreen(Screen[None]):
     @property
     def path(self) -> list[Message]:
         return [] if self.chat is None else self.messages.path(self.chat.active_leaf_id)
+
+    @property
+    def system_prompt(self) -> str | None:
+        """The chat's own; a new one has none."""
+        return None if self.chat is None else self.chat.system_prompt
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """The chat's; of one that isn't stored yet, what it begins with."""
+        return self.open_service.default_sampling if self.chat is None else self.chat.sampling
 
     @property
     def selected_id(self) -> int | None:

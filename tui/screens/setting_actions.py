@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from paged_chat.app.errors import PagedChatError
 from paged_chat.app.written_setting import in_spoken_names, setting_words
 
 from ..notices import in_background
 from .service_screen import ServiceScreen
+
+if TYPE_CHECKING:
+    from paged_chat.app.store.chat_table import ChatChanges
 
 
 class PresetMissing(PagedChatError):
@@ -23,32 +26,34 @@ class SettingActions(ServiceScreen):
     async def action_settings(self) -> None:
         if self.service is None:
             return
-        from .settings_screen import SettingsScreen
+        from .settings_screen import ChatSettings, SettingsScreen
 
-        chat = await self.ensure_chat()
-        changes = await self.app.push_screen_wait(SettingsScreen(self.service, chat))
+        own = ChatSettings(self.system_prompt, self.sampling)
+        changes = await self.app.push_screen_wait(SettingsScreen(self.service, own))
         if changes is not None:
-            await self.write(
-                self.service.update_chat, chat.id, system_prompt=changes.system_prompt, sampling=changes.sampling
-            )
+            await self._change(system_prompt=changes.system_prompt, sampling=changes.sampling)
+
+    async def _change(self, **changes: Unpack[ChatChanges]) -> None:
+        chat = await self.ensure_chat()
+        changed = await self.write(self.open_service.update_chat, chat.id, **changes)
+        if self.chat is not None and self.chat.id == changed.id:
+            self.chat = changed  # the next command may come before the news of this one, and goes on from here
 
     async def set_sampling(self, **changes: Any) -> None:
         """Changes the chat's sampling parameters, each within the range that the engine allows."""
-        chat = await self.ensure_chat()
         with in_spoken_names():
-            sampling = replace(chat.sampling, **changes)
-        await self.write(self.open_service.update_chat, chat.id, sampling=sampling)
+            sampling = replace(self.sampling, **changes)
+        await self._change(sampling=sampling)
         words = ", ".join(setting_words(name, value) for name, value in changes.items())
         self.notify(f"This chat: {words}", markup=False)
 
     async def set_system_prompt(self, text: str) -> None:
         """The chat's own; "-" takes it away, nothing shows it."""
-        chat = await self.ensure_chat()
         if text:
-            await self.write(self.open_service.update_chat, chat.id, system_prompt=None if text == "-" else text)
+            await self._change(system_prompt=None if text == "-" else text)
             self.notify("System prompt taken away." if text == "-" else "This chat has a new system prompt.")
         else:
-            self.notify(chat.system_prompt or "This chat has no system prompt of its own.", markup=False)
+            self.notify(self.system_prompt or "This chat has no system prompt of its own.", markup=False)
 
     # Kept under a name
 
@@ -61,15 +66,13 @@ class SettingActions(ServiceScreen):
             return
         if name not in presets:
             raise PresetMissing(f"no preset is called {name}: /preset lists them")
-        chat = await self.ensure_chat()
-        await self.write(self.open_service.update_chat, chat.id, sampling=presets[name])
+        await self._change(sampling=presets[name])
         self.notify(f"This chat uses {name}", markup=False)
 
     async def save_preset(self, name: str) -> None:
         if not name:
             raise PresetMissing("/save-preset needs a name behind it")
-        chat = await self.ensure_chat()
-        await self.write(self.open_service.save_sampling_preset, name, chat.sampling)
+        await self.write(self.open_service.save_sampling_preset, name, self.sampling)
         self.notify(f"Kept as {name}: /preset {name} brings it back", markup=False)
 
     async def use_system_prompt(self, name: str) -> None:
@@ -83,7 +86,7 @@ class SettingActions(ServiceScreen):
         await self.set_system_prompt(prompts[name])
 
     async def save_system_prompt(self, name: str) -> None:
-        text = (await self.ensure_chat()).system_prompt
+        text = self.system_prompt
         if not name:
             raise PresetMissing("/save-system needs a name behind it")
         if text is None:

@@ -13,7 +13,7 @@ from textual.containers import Grid, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label, Select, TextArea
 
-from paged_chat.app.chats import Chat, SamplingParams
+from paged_chat.app.chats import SamplingParams
 from paged_chat.app.errors import PagedChatError
 from paged_chat.app.written_setting import as_written, in_spoken_names, read_setting, spoken
 
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from paged_chat.app.service.chat_service import ChatService
 
 SETTINGS: tuple[SettingName, ...] = get_args(SettingName)
-HINT = (
-    "Ctrl+S keeps, Ctrl+R sets all as in a new chat, Esc leaves as it was. "
-    "F2 keeps the system prompt under a name, F3 the settings."
-)
+KEYS = "Ctrl+S keeps, Esc leaves as it was"  # always in view; the fields may be more than fit
+HINT = "Ctrl+R sets all as in a new chat. F2 keeps the system prompt under a name, F3 the settings."
 
 
 class NothingToKeep(PagedChatError):
@@ -38,7 +36,7 @@ class NothingToKeep(PagedChatError):
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """What was chosen, in the place of the chat's own."""
+    """A chat's own, or what was chosen in their place."""
 
     system_prompt: str | None
     sampling: SamplingParams
@@ -55,23 +53,25 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         Binding("f3", "save_preset", "keep the settings", priority=True),
     ]
 
-    def __init__(self, service: ChatService, chat: Chat) -> None:
+    def __init__(self, service: ChatService, settings: ChatSettings) -> None:
         super().__init__(classes="dialog wide")
-        self._service, self._chat = service, chat
+        self._service, self._settings = service, settings
         self._prompts = service.system_prompts()
         self._presets = service.sampling_presets()
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="box"):
+        with VerticalScroll(classes="box") as box:
+            box.border_subtitle = KEYS
             yield Label("System prompt")
-            yield TextField(self._chat.system_prompt or "", id="system", tab_behavior="focus")
+            yield TextField(self._settings.system_prompt or "", id="system", tab_behavior="focus")
             yield _choice("prompts", "take a kept one", self._prompts)
             yield Label("How replies are drawn")
-            yield Label(self._service.sampling_origin(self._chat.sampling), id="origin", classes="hint", markup=False)
+            origin = self._service.sampling_origin(self._settings.sampling)
+            yield Label(origin, id="origin", classes="hint", markup=False)
             with Grid(id="settings"):
                 for name in SETTINGS:
                     yield Label(spoken(name))
-                    yield LineField(as_written(getattr(self._chat.sampling, name)), id=name, compact=True)
+                    yield LineField(as_written(getattr(self._settings.sampling, name)), id=name, compact=True)
                     yield Label(_title(name), classes="hint", markup=False)
             yield _choice("presets", "take kept ones", self._presets)
             yield Label(HINT, classes="hint", markup=False)
@@ -130,12 +130,12 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         return self.query_one("#system", TextArea).text.strip()
 
     def _sampling(self) -> SamplingParams:
-        """The chat's own with what stands in the fields; raises for what is no number or out of range."""
+        """The present ones with what stands in the fields; raises for what is no number or out of range."""
         changes: dict[str, Any] = {}
         for name in SETTINGS:
             changes[name] = read_setting(name, self.query_one(f"#{name}", Input).value.strip())
         with in_spoken_names():
-            return replace(self._chat.sampling, **changes)
+            return replace(self._settings.sampling, **changes)
 
     def _show(self, sampling: SamplingParams) -> None:
         self.query_one("#origin", Label).update(self._service.sampling_origin(sampling))

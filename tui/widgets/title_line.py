@@ -27,6 +27,8 @@ class TitleLine(Static):
         words = [engine]
         if sampling is not None:
             words.append(f"temp {sampling.temperature:g}")
+            if sampling.is_beam_search:
+                words.append(f"beams {sampling.beam_width}")
             if sampling.n > 1:
                 words.append(f"n {sampling.n}")
             if sampling.seed is not None:
