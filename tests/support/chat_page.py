@@ -24,7 +24,7 @@ FLAGS = [
 ]
 DESK = ViewportSize(width=1400, height=900)
 PHONE = ViewportSize(width=390, height=844)
-PATIENCE_MS = 15_000
+PATIENCE_MS = 120_000
 
 expect.set_options(timeout=PATIENCE_MS)
 
