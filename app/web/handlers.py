@@ -122,6 +122,7 @@ class SettingsHandlers:
     def save_system_prompt(self, chat_id: str, text: str, request: gr.Request) -> None:
         with _shown_to_people():
             chat = self._chat(chat_id, request)
+            text = _text(text)
             if (chat.system_prompt or "") != text:
                 self._service.update_chat(chat.id, system_prompt=text if text.strip() else None)
 
@@ -154,7 +155,7 @@ class SettingsHandlers:
 
     def keep_system_prompt(self, name: str | None, text: str) -> Update:
         with _shown_to_people():
-            self._service.save_system_prompt(_named(name), text)
+            self._service.save_system_prompt(_named(name), _text(text))
             return gr.update(choices=list(self._service.system_prompts()), value=_named(name))
 
     def drop_system_prompt(self, name: str | None) -> Update:
@@ -229,7 +230,7 @@ def _named(name: str | None) -> str:
 
 
 def _text(chosen: Any) -> str:
-    """A text of a component that hands on whatever a request holds: a Dropdown, or what no page shows."""
+    """A text as a request holds it: whatever it is, or nothing."""
     return "" if chosen is None else mended(str(chosen))
 
 
