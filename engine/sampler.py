@@ -1,12 +1,12 @@
 """Draws the next token of each reply from its logits."""
 
-from collections import Counter
 from collections.abc import Sequence as ListOf
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .draw import draw
@@ -72,8 +72,10 @@ def likely_tokens(logits: Tensor, sequence: Sequence, score: float, count: int) 
 
     Penalties apply to log probabilities here, as in transformers' beam search, and sums are made in float32.
     """
-    logprobs = torch.log_softmax(logits, dim=-1)
-    values, ids = torch.topk(_penalise(logprobs, sequence) + score, min(count, len(logprobs)))
+    logprobs = torch.log_softmax(logits, dim=-1).cpu()
+    token_ids = np.array(sequence.token_ids)
+    adjusted = _penalise(logprobs.numpy(), sequence.params, token_ids, sequence.num_prompt_tokens)
+    values, ids = torch.topk(torch.from_numpy(adjusted) + score, min(count, len(logprobs)))
     tokens = zip(ids.tolist(), values.tolist(), logprobs[ids].tolist(), strict=True)
     if sequence.params.logprobs is None:
         return [LikelyToken(token_id, value) for token_id, value, _ in tokens]
@@ -89,38 +91,43 @@ def _sample_one(logits: StepLogits, sequence: Sequence, row: int) -> SampledToke
 
 
 def _draw(logits: Tensor, sequence: Sequence) -> int:
-    adjusted = _penalise(logits, sequence)
-    if sequence.params.temperature < GREEDY_BELOW:
+    params, adjusted = sequence.params, logits.float().numpy()
+    if _has_penalties(params):
+        token_ids = sequence.history.of(sequence.token_ids)
+        adjusted = _penalise(adjusted, params, token_ids, sequence.num_prompt_tokens)
+    if params.temperature < GREEDY_BELOW:
         return int(adjusted.argmax())
-    number = uniform(sequence.seed, len(sequence.token_ids))
-    return draw(adjusted.float().numpy(), sequence.params, number)
+    return draw(adjusted, params, uniform(sequence.seed, len(sequence.token_ids)))
 
 
 def _takes_likeliest(params: SamplingParams) -> bool:
-    return (
-        params.temperature < GREEDY_BELOW
-        and params.repetition_penalty == 1
-        and params.presence_penalty == 0
-        and params.frequency_penalty == 0
-    )
+    return params.temperature < GREEDY_BELOW and not _has_penalties(params)
 
 
-def _penalise(logits: Tensor, sequence: Sequence) -> Tensor:
+def _has_penalties(params: SamplingParams) -> bool:
+    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
+
+
+def _penalise(
+    logits: NDArray[np.float32],  # [vocab]
+    params: SamplingParams,
+    token_ids: NDArray[np.int64],  # of prompt and reply together
+    num_prompt_tokens: int,
+) -> NDArray[np.float32]:
     """Repetition counts prompt and reply; presence and frequency count the reply alone."""
-    params = sequence.params
+    adjusted = logits
     if params.repetition_penalty != 1:
-        seen = torch.tensor(sorted(set(sequence.token_ids)), device=logits.device)
-        values = logits[seen]
-        penalised = torch.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
-        logits = logits.index_copy(0, seen, penalised)
+        values = logits[token_ids]
+        with np.errstate(over="ignore"):  # the largest numbers become infinite, as they should
+            penalised = np.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
+        adjusted = logits.copy()
+        adjusted[token_ids] = penalised  # a token that occurs twice gets the same twice
     if params.presence_penalty == 0 and params.frequency_penalty == 0:
-        return logits
-    if counts := Counter(sequence.output_token_ids):
-        token_ids = torch.tensor(list(counts.keys()), device=logits.device)
-        occurrences = torch.tensor(list(counts.values()), device=logits.device, dtype=logits.dtype)
-        penalties = params.presence_penalty + params.frequency_penalty * occurrences
-        logits = logits.index_add(0, token_ids, penalties, alpha=-1)
-    return logits
+        return adjusted
+    replied, occurrences = np.unique(token_ids[num_prompt_tokens:], return_counts=True)
+    adjusted = adjusted.copy()
+    adjusted[replied] -= params.presence_penalty + params.frequency_penalty * occurrences.astype(np.float32)
+    return adjusted
 
 
 def _logprobs(logits: Tensor, token_id: int, num_top: int) -> TokenLogprobs:

@@ -9,6 +9,7 @@ from .cache.block import Block, Root
 from .cache.prefix_probe import PrefixProbe
 from .request import SamplingParams
 from .speculation.token_guesser import TokenGuesser
+from .token_history import TokenHistory
 
 
 class SequenceStatus(Enum):
@@ -49,6 +50,7 @@ class Sequence:
     last_served: int = -1  # grows with every turn that any sequence gets
     is_suspect: bool = False  # a step with it has failed; until one has not, it is computed alone
     is_idle: bool = False  # nothing to compute: what comes next depends on other sequences
+    history: TokenHistory = field(default_factory=TokenHistory)  # token_ids, for what looks at all of them
     guesser: TokenGuesser | None = None  # made when guesses are first wanted
     num_drafted_tokens: int = 0  # guessed ahead and verified
     num_accepted_tokens: int = 0  # of those, the ones that were right and saved a step

@@ -36,3 +36,12 @@ def test_logits_are_left_as_they_are():
     logits = np.array([1.0, 2.0, 3.0], np.float32)
     draw(logits, SamplingParams(temperature=0.7, top_k=2, top_p=0.9, min_p=0.1), 0.5)
     assert logits.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("vocab_size", [300, 1000, 60_000])
+@pytest.mark.parametrize("rank", [1, 3, 200, 299])
+def test_of_the_likeliest_every_one_may_be_drawn_and_no_other(vocab_size, rank):
+    rng = np.random.default_rng(vocab_size)
+    logits = rng.permutation(np.linspace(-0.5, 0.5, vocab_size).astype(np.float32))
+    drawn = {draw(logits, SamplingParams(temperature=1.0, top_k=rank), number) for number in np.linspace(0, FAR, 9000)}
+    assert drawn == set(np.argsort(-logits)[:rank].tolist())
