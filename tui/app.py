@@ -31,6 +31,7 @@ from .notices import show_error
 from .plain_text import plain
 from .screens.chat_screen import ChatScreen
 from .screens.dialogs import ChoiceDialog
+from .terminal_driver import TerminalDriver
 
 if TYPE_CHECKING:
     from paged_chat.app.api.running_server import RunningServer
@@ -53,7 +54,7 @@ class PagedChatTui(App[None]):
     ENABLE_COMMAND_PALETTE = False  # by a key of its own, that is: ours is an action like all others
 
     def __init__(self, open_chats: OpenChats, keymap_path: Path, engine_choice: EngineChoice) -> None:
-        super().__init__()
+        super().__init__(driver_class=TerminalDriver)
         self.use_command_palette = True
         self.engine_choice = engine_choice
         self._open_chats = open_chats

@@ -10,6 +10,8 @@ import pytest
 
 from chat_desk import ChatDesk
 from fake_engine import FakeEngine
+from paged_chat.tui.screens import service_screen
+from patience import PATIENCE_S
 from tmux import Tmux
 
 
@@ -21,6 +23,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
     names = inspect.signature(story).parameters
     asyncio.run(story(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine any write may take so long that it would be told; no other story wants that notice."""
+    monkeypatch.setattr(service_screen, "WRITE_TOLD_AFTER_S", PATIENCE_S)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,3 +47,22 @@ def test_the_terminal_is_given_back_and_the_reply_is_kept(tmux, home, signals, c
 
 def replies_in(store):
     return [message for chat in store.chats() for message in store.tree(chat.id) if message.role == "assistant"]
+
+
+def test_stopped_and_woken_from_outside_it_goes_on_and_ends_as_always(tmux, home):
+    tmux.start("sh", "-c", SHELL.replace("'", "'\\''"))
+    tmux.until(lambda screen: " held · " in screen)
+    pid = int((home / "pid").read_text())
+    for word in ("once ", "twice ", "thrice "):
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda: state_of(pid) == "T")
+        os.kill(pid, signal.SIGCONT)
+        tmux.type(word)
+        tmux.until(lambda screen, word=word: word in screen)
+    tmux.keys("C-q")
+    tmux.until(lambda screen: "ended with 0\nicanon" in screen)
+
+
+def state_of(pid):
+    """The letter that the system has for what a process does."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
