@@ -59,5 +59,5 @@ def shown(value: object, most: int = MAX_SHOWN) -> str:
         return f"one of more than {MAX_SHOWN} digits"
     if isinstance(value, str) and len(value) > most:
         return f"{value[:most]!r} and {len(value) - most:,} characters more"
-    written = repr(value)
+    written = f"{value:g}" if isinstance(value, float) and value.is_integer() and abs(value) < 1e6 else repr(value)
     return written if isinstance(value, str) or len(written) <= MAX_LISTED else f"{written[:MAX_LISTED]}…"

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import ipaddress
 import socket
+from typing import Any
 
 from paged_chat.engine.errors import PagedChatError
 
@@ -17,6 +18,10 @@ LOOPBACK_NAMES = frozenset(["localhost", LOOPBACK, "::1"])
 
 class AddressRefused(PagedChatError):
     """An address at which nothing can or should be served."""
+
+
+class NoSuchAddress(AddressRefused):
+    """What is no address at all, or none of this machine."""
 
 
 class AddressTaken(AddressRefused):
@@ -53,12 +58,10 @@ def url_of(host: str, port: int) -> str:
 
 
 def check_address(host: str, port: int, *, has_accounts: bool) -> None:
-    """Raises AddressRefused for an address that is open to others without accounts, or isn't here.
-
-    AddressTaken for one that is taken.
-    """
+    """Raises NoSuchAddress, AddressRefused for one that is open to others without accounts, AddressTaken."""
     if not host:  # which would be every address of this machine
         raise AddressRefused("--host must name an address, such as 127.0.0.1, not ''")
+    _found(host, port)
     if not is_loopback(host) and not has_accounts:
         raise AddressRefused(
             f"{host} can be reached by others, who could read and write every chat: add --auth USER:PASSWORD or "
@@ -68,12 +71,8 @@ def check_address(host: str, port: int, *, has_accounts: bool) -> None:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket at the address, for whoever listens on it. Raises AddressRefused, or AddressTaken."""
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise AddressRefused(f"--host {host} is no address of this machine: {error.strerror}") from error
-    family, kind, protocol, _, address = found[0]
+    """A socket at the address, for whoever listens on it. Raises AddressRefused, NoSuchAddress or AddressTaken."""
+    family, kind, protocol, address = _found(host, port)
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -81,7 +80,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         if error.errno == errno.EADDRNOTAVAIL:
-            raise AddressRefused(f"--host {host} is no address of this machine") from error
+            raise NoSuchAddress(f"--host {host} is no address of this machine") from error
         if isinstance(error, PermissionError):
             raise AddressRefused(f"port {port} needs more rights than you have: choose one above 1023") from error
         if error.errno == errno.EADDRINUSE:
@@ -92,3 +91,12 @@ def bound_socket(host: str, port: int) -> socket.socket:
             f"port {port} of {host} can't be used ({error.strerror}): choose another one with --port"
         ) from error
     return bound
+
+
+def _found(host: str, port: int) -> tuple[socket.AddressFamily, socket.SocketKind, int, Any]:
+    """Family, kind, protocol and address of what a host's name or number stands for. Raises NoSuchAddress."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:  # the latter for what can't be a name, such as "a..b"
+        raise NoSuchAddress(f"--host {host} is no address of this machine") from error
+    return family, kind, protocol, address

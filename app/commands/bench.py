@@ -50,7 +50,7 @@ def bench(
         typer.Option("--json", metavar="FILE", parser=named_path, help="Write every step's figures and tokens there."),
     ] = None,
     compare: Annotated[
-        tuple[Path, Path] | None,
+        tuple[str, str] | None,
         typer.Option(
             "--compare",
             metavar="FILE FILE",
@@ -75,7 +75,9 @@ def bench(
     if compare is not None:
         if workload_file is not None or json_file is not None:
             raise typer.BadParameter("--compare takes two result files and replays nothing: leave the rest out")
-        compare_files(*compare)
+        if "" in compare:  # which would be the folder that one is in
+            raise typer.BadParameter("--compare must name two files, not ''")
+        compare_files(Path(compare[0]), Path(compare[1]))
         return
     if workload_file is None:
         raise typer.BadParameter("name a WORKLOAD.json to replay, or two results with --compare")

@@ -11,6 +11,7 @@ from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.model import catalog
 
 from ..api.accounts import Accounts, read_accounts
+from ..api.binding import NoSuchAddress
 from ..api.server_record import ServerRecord, announced
 from ..api.taken_port import check_reachable
 from .interrupt import wait_for
@@ -21,12 +22,15 @@ def accounts_for(
 ) -> Accounts:
     """Who may log in to a server that is about to be started at this address.
 
-    Raises now what would end it later: ModelNotFound for a name of no model, AccountsRefused, and AddressRefused where
-    nothing can be served, or nothing without accounts.
+    Raises now what would end it later: ModelNotFound for a name of no model, AccountsRefused, AddressRefused where
+    nothing can be served, or nothing without accounts, and BadParameter for what is no address.
     """
     catalog.check_name(config.model)
     accounts = read_accounts(auth or (), auth_file)
-    check_reachable(host, port, has_accounts=len(accounts) > 0)
+    try:
+        check_reachable(host, port, has_accounts=len(accounts) > 0)
+    except NoSuchAddress as error:
+        raise typer.BadParameter(str(error)) from error
     return accounts
 
 

@@ -46,7 +46,12 @@ def cost_words(cost: ReplyCost, model: str | None = None) -> str:
     if cost.ttft_ms is not None:
         words.append(f"TTFT {cost.ttft_ms:,.0f} ms")
     if cost.tokens_per_s is not None:
-        words.append(f"{cost.tokens_per_s:,.0f} tok/s")
+        words.append(f"{rate_words(cost.tokens_per_s)} tok/s")
     if cost.num_accepted_tokens:
         words.append(f"{cost.num_accepted_tokens:,} guessed")
     return " · ".join(words)
+
+
+def rate_words(rate: float) -> str:
+    """Such as "1,180", "118", "8.2" and "0.37": whole from ten on, two digits below."""
+    return f"{rate:,.0f}" if rate >= 9.95 else f"{rate:.2g}"

@@ -113,7 +113,7 @@ async def test_commands_are_completed_and_run(desk):
         assert terminal.prompt.text == "/seed "
         await terminal.write("7")
         await terminal.keys("enter")
-        assert terminal.screen.chat.sampling.seed == 7
+        assert terminal.screen.sampling.seed == 7
         assert terminal.prompt.text == ""
         await terminal.write("/t")
         await terminal.keys("down", "escape")
@@ -130,7 +130,7 @@ async def test_a_wrong_command_is_a_notice_and_stays_to_be_mended(desk):
         await terminal.write("")
         terminal.prompt.load_text("/temp 1000")
         await terminal.keys("enter")
-        assert terminal.notices[-1] == "temperature must be at least 0 and at most 100, not 1000.0"
+        assert terminal.notices[-1] == "temperature must be at least 0 and at most 100, not 1000"
         assert terminal.prompt.text == "/temp 1000"
 
 

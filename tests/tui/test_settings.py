@@ -28,22 +28,22 @@ async def test_settings_are_kept_and_out_of_range_refused(desk):
         settings.query_one("#system", TextArea).load_text("Be brief.")
         settings.query_one("#temperature", Input).value = "200"
         await terminal.keys("ctrl+s")
-        assert terminal.notices[-1] == "temperature must be at least 0 and at most 100, not 200.0"
+        assert terminal.notices[-1] == "temperature must be at least 0 and at most 100, not 200"
         settings.query_one("#temperature", Input).value = "0.5"
         settings.query_one("#max_tokens", Input).value = "64"
         await terminal.keys("ctrl+s")
-        await terminal.until(lambda: terminal.screen.chat.system_prompt == "Be brief.")
-        assert (terminal.screen.chat.sampling.temperature, terminal.screen.chat.sampling.max_tokens) == (0.5, 64)
+        await terminal.until(lambda: terminal.screen.system_prompt == "Be brief.")
+        assert (terminal.screen.sampling.temperature, terminal.screen.sampling.max_tokens) == (0.5, 64)
 
 
 async def test_the_system_prompt_and_presets_by_command(desk):
     async with open_terminal(desk) as terminal:
         await run(terminal, "/system Be brief.", "/temp 0.9", "/save-preset warm", "/temp 0", "/preset warm")
-        assert terminal.screen.open_service.chat(terminal.screen.chat.id).sampling.temperature == 0.9
+        assert terminal.screen.sampling.temperature == 0.9
         await terminal.send("hello")
         assert desk.fake.models[0].prompts()[0].startswith("<s>system:Be brief.</s>")
         await run(terminal, "/system -")
-        await terminal.until(lambda: terminal.screen.chat.system_prompt is None)
+        await terminal.until(lambda: terminal.screen.system_prompt is None)
 
 
 async def test_reset_sets_all_as_in_a_new_chat(desk):
@@ -53,8 +53,8 @@ async def test_reset_sets_all_as_in_a_new_chat(desk):
         await terminal.keys("ctrl+r")
         assert settings.query_one("#temperature", Input).value == "0"
         await terminal.keys("ctrl+s")
-        await terminal.until(lambda: terminal.screen.chat.system_prompt is None)
-        assert terminal.screen.chat.sampling == desk.service.default_sampling
+        await terminal.until(lambda: terminal.screen.system_prompt is None)
+        assert terminal.screen.sampling == desk.service.default_sampling
 
 
 async def test_settings_say_where_they_come_from(desk):
@@ -85,14 +85,26 @@ async def test_looking_at_the_settings_of_a_new_chat_makes_no_chat(desk):
         settings = await open_settings(terminal)
         settings.query_one("#temperature", Input).value = "0.5"
         await terminal.keys("ctrl+s")
-        await terminal.until(lambda: terminal.screen.chat and terminal.screen.chat.sampling.temperature == 0.5)
-        assert len(desk.service.chats()) == 1
+        await terminal.until(lambda: terminal.screen.sampling.temperature == 0.5)
+        assert desk.service.chats() == []
+
+
+async def test_what_was_chosen_for_a_new_chat_holds_from_its_first_message_on_and_is_forgotten_with_it(desk):
+    async with open_terminal(desk) as terminal:
+        await run(terminal, "/temp 0.5", "/system Be brief.", "/new")
+        await terminal.until(lambda: terminal.screen.system_prompt is None)
+        assert terminal.screen.sampling == desk.service.default_sampling
+        await run(terminal, "/n 2", "/system Rhyme.", "/temp 0.9")
+        assert desk.service.chats() == []
+        await terminal.send("hello", "hi", "ho")
+        [chat] = desk.service.chats()
+        assert (chat.system_prompt, chat.sampling.n, chat.sampling.temperature) == ("Rhyme.", 2, 0.9)
 
 
 async def test_a_command_goes_on_from_the_one_before_though_no_news_of_that_has_come(desk):
     async with open_terminal(desk) as terminal:
+        await terminal.send("hello", "hi")
         await run(terminal, "/temp 0.9")
-        await terminal.until(lambda: desk.service.chats())
         terminal.screen.workers.cancel_group(terminal.screen, "chat")
         await run(terminal, "/n 3", "/max 64")
         await terminal.until(lambda: any("max tokens 64" in notice for notice in terminal.notices))
@@ -102,6 +114,7 @@ async def test_a_command_goes_on_from_the_one_before_though_no_news_of_that_has_
 
 async def test_esc_leaves_settings_as_they_were(desk):
     async with open_terminal(desk) as terminal:
+        await terminal.send("hello", "hi")
         await run(terminal, "/temp 0.9")
         settings = await open_settings(terminal)
         settings.query_one("#temperature", Input).value = "0.1"
@@ -117,8 +130,7 @@ async def test_a_system_prompt_is_kept_and_used_in_another_chat(desk):
         await run(terminal, "/save-system brief")
         assert terminal.notices[-1].startswith("this chat has no system prompt of its own")
         await run(terminal, "/system Be brief.", "/save-system brief", "/new", "/use-system brief")
-        await terminal.until(lambda: terminal.screen.chat is not None)
-        assert desk.service.chat(terminal.screen.chat.id).system_prompt == "Be brief."
+        await terminal.until(lambda: terminal.screen.system_prompt == "Be brief.")
         await run(terminal, "/forget brief")
         assert desk.service.system_prompts() == {}
         await run(terminal, "/use-system brief")
@@ -152,8 +164,8 @@ async def test_beam_search_is_set_by_commands_and_asks_for_temperature_0(desk):
         await run(terminal, "/temp 0.7", "/beams 4")
         await terminal.until(lambda: any("temperature" in notice and "beam" in notice for notice in terminal.notices))
         await run(terminal, "/temp 0", "/beams 4", "/n 2", "/length-penalty 0.5", "/early-stopping never")
-        await terminal.until(lambda: terminal.screen.chat.sampling.early_stopping == "never")
-        sampling = terminal.screen.chat.sampling
+        await terminal.until(lambda: terminal.screen.sampling.early_stopping == "never")
+        sampling = terminal.screen.sampling
         assert (sampling.temperature, sampling.beam_width, sampling.n, sampling.length_penalty) == (0.0, 4, 2, 0.5)
         title = str(terminal.screen.query_one(TitleLine).render())
         assert title.endswith("temp 0  beams 4  n 2")

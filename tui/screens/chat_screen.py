@@ -130,6 +130,7 @@ class ChatScreen(ChatActions):
         self.num_opened += 1
         self.selected_id = self.compared_id = self.diff_reference_id = None
         self.is_new_temporary = False
+        self.new_system_prompt = self.new_sampling = None
         if self.edited_id is not None:
             self.cancel_edit()
         if self.variants:

@@ -9,7 +9,7 @@ from typing import get_args
 
 from paged_chat.app.comparison.comparison import Comparison
 from paged_chat.app.comparison.table import TableForm, write_table
-from paged_chat.app.comparison.variant import variant_in
+from paged_chat.app.comparison.variant import read_variants, variant_in
 from paged_chat.app.errors import ComparisonRefused
 
 from ..key_names import key_of
@@ -31,10 +31,9 @@ class ComparisonActions(ServiceScreen):
             parts = shlex.split(words)
         except ValueError:
             raise ComparisonRefused("a quotation mark is missing its other half") from None
-        service = self.open_service
-        kept = service.kept_settings()
-        chat_id = None if self.chat is None else self.chat.id
-        self.variants = service.variants(chat_id, [variant_in(part, kept) for part in parts])
+        kept = self.open_service.kept_settings()
+        written = [variant_in(part, kept) for part in parts]
+        self.variants = read_variants(written, self.sampling, self.system_prompt, kept)
         names = " | ".join(variant.name for variant in self.variants)
         self.prompt.border_title = f"compare {names}: Enter asks all, Esc leaves it"
         self.prompt.add_class("editing")

@@ -38,6 +38,7 @@ class ServiceScreen(Screen[None]):
 
     why_closed: why the chats couldn't be opened; None while they are being opened, and once they are.
     chat: as it was read last; None while a new one has nothing in it yet and isn't stored.
+    new_system_prompt, new_sampling: what was chosen for the new one meanwhile; None where nothing was.
     selected_id: the message that actions are about; None is the last one.
     compared_id: the message whose versions stand side by side.
     variants: settings under each of which the next message is asked.
@@ -54,6 +55,8 @@ class ServiceScreen(Screen[None]):
         self.chat: Chat | None = None
         self.messages = MessageTree(())
         self.is_new_temporary = False
+        self.new_system_prompt: str | None = None
+        self.new_sampling: SamplingParams | None = None
         self.num_opened = 0
         self._selected_id: int | None = None
         self.compared_id: int | None = None
@@ -63,7 +66,7 @@ class ServiceScreen(Screen[None]):
         self.engine_status: EngineStatus | None = None
         self.undo: list[tuple[str, Callable[[], Any]]] = []
         self._writing = asyncio.Lock()
-        self._making_chat = asyncio.Lock()
+        self.making_chat = asyncio.Lock()
 
     # Widgets
 
@@ -89,13 +92,15 @@ class ServiceScreen(Screen[None]):
 
     @property
     def system_prompt(self) -> str | None:
-        """The chat's own; a new one has none."""
-        return None if self.chat is None else self.chat.system_prompt
+        """The chat's own, or what was chosen for one that isn't stored yet."""
+        return self.new_system_prompt if self.chat is None else self.chat.system_prompt
 
     @property
     def sampling(self) -> SamplingParams:
         """The chat's; of one that isn't stored yet, what it begins with."""
-        return self.open_service.default_sampling if self.chat is None else self.chat.sampling
+        if self.chat is not None:
+            return self.chat.sampling
+        return self.new_sampling or self.open_service.default_sampling
 
     @property
     def selected_id(self) -> int | None:
@@ -143,11 +148,16 @@ class ServiceScreen(Screen[None]):
 
     async def ensure_chat(self) -> Chat:
         """The chat that is shown; a new one is made now if it is to hold something."""
-        async with self._making_chat:  # two that need one at the same time get the same
+        async with self.making_chat:  # two that need one at the same time get the same
             if self.chat is not None:
                 return self.chat
             num_opened = self.num_opened
-            chat = await self.write(self.open_service.create_chat, is_temporary=self.is_new_temporary)
+            chat = await self.write(
+                self.open_service.create_chat,
+                system_prompt=self.new_system_prompt,
+                sampling=self.new_sampling,
+                is_temporary=self.is_new_temporary,
+            )
             if self.num_opened == num_opened:
                 self.chat = chat
                 self.follow_chat(chat.id)

@@ -34,7 +34,14 @@ class SettingActions(ServiceScreen):
             await self._change(system_prompt=changes.system_prompt, sampling=changes.sampling)
 
     async def _change(self, **changes: Unpack[ChatChanges]) -> None:
-        chat = await self.ensure_chat()
+        """A chat that has nothing in it yet isn't stored for this: what is chosen waits for its first message."""
+        async with self.making_chat:
+            if self.chat is None:
+                self.new_system_prompt = changes.get("system_prompt", self.new_system_prompt)
+                self.new_sampling = changes.get("sampling", self.new_sampling)
+                self.show_title()
+                return
+            chat = self.chat
         changed = await self.write(self.open_service.update_chat, chat.id, **changes)
         if self.chat is not None and self.chat.id == changed.id:
             self.chat = changed  # the next command may come before the news of this one, and goes on from here

@@ -23,6 +23,11 @@ export function shortModel(model) {
   return model.split(/[\\/]/).filter(Boolean).pop() ?? model;
 }
 
+/** Tokens a second: "1,180", "118", "8.2" and "0.37": whole from ten on, two digits below. */
+export function rate(perSecond) {
+  return perSecond >= 9.95 ? count(Math.round(perSecond)) : String(Number(perSecond.toPrecision(2)));
+}
+
 /** What a reply took: "smollm2-135m · 212 reused · 31 computed · 90 tokens · TTFT 48 ms · 118 tok/s". */
 export function costLine(message) {
   const words = [];
@@ -33,11 +38,11 @@ export function costLine(message) {
   else if (cost) {
     words.push(counted(cost.num_generated_tokens, "token"));
     if (cost.ttft_ms !== null) words.push(`TTFT ${duration(cost.ttft_ms)}`);
-    if (cost.tokens_per_s) words.push(`${Math.round(cost.tokens_per_s)} tok/s`);
+    if (cost.tokens_per_s) words.push(`${rate(cost.tokens_per_s)} tok/s`);
     if (cost.num_accepted_tokens) words.push(`${count(cost.num_accepted_tokens)} guessed`);
   } else if (message.num_generated_tokens) {
     words.push(counted(message.num_generated_tokens, "token"));
-    if (message.tokens_per_s) words.push(`${Math.round(message.tokens_per_s)} tok/s`);
+    if (message.tokens_per_s) words.push(`${rate(message.tokens_per_s)} tok/s`);
   }
   if (message.status === "stopped") words.push("stopped");
   if (message.status === "done" && message.finish_reason === "length") words.push("longest length reached");

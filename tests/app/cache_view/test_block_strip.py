@@ -6,7 +6,7 @@ import pytest
 
 from chat_samples import cost
 from paged_chat.app.cache_view.block_strip import strip_of
-from paged_chat.app.service.reply_cost import cost_words
+from paged_chat.app.service.reply_cost import cost_words, rate_words
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,9 @@ def test_the_line_under_a_reply():
     assert cost_words(cost(0, 5, 0)) == "0 reused · 5 computed"
     guessed = replace(whole, num_accepted_tokens=4)
     assert cost_words(guessed) == "1,212 reused · 31 computed · TTFT 48 ms · 118 tok/s · 4 guessed"
+
+
+def test_a_slow_reply_has_a_rate_too():
+    assert [rate_words(rate) for rate in (1180.4, 118.2, 9.96, 8.24, 0.366, 0.04)] == [
+        "1,180", "118", "10", "8.2", "0.37", "0.04"
+    ]  # fmt: skip

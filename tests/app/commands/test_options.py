@@ -56,7 +56,7 @@ REFUSED = {
     **{option: (words, [*values, "", "x" * 3000]) for option, (words, values) in CHOICES.items()},
     **OTHERS,
 }
-# Any text is one of these; --auth is refused without its value, and files to compare when they are read.
+# Any text is one of these; --auth is refused without its value, and files to compare in pairs.
 ANY_TEXT = {"--system", "--tag", "--user", "--auth", "--compare"}
 ARGUMENTS = {
     "ask": ["hello"],
@@ -148,6 +148,9 @@ def test_the_ends_of_a_range_are_in_it(path):
     [
         (("sessions", "import", ""), "FILE", "must name a file, not ''"),
         (("bench", ""), "WORKLOAD.json", "must name a file, not ''"),
+        (("bench", "--compare", "", ""), "--compare", "must name two files, not ''"),
+        (("serve", "--host", "no.such..host"), "--host", "no.such..host is no address of this machine"),
+        (("web", "--host", "203.0.113.7", "--auth", "ann:her-password"), "--host", "203.0.113.7 is no address of this"),
         (("serve", "--auth", "ann"), "--auth", "must be USER:PASSWORD, neither of them empty"),
         (("web", "--auth", ":her-password"), "--auth", "must be USER:PASSWORD, neither of them empty"),
     ],

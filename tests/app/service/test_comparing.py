@@ -101,7 +101,7 @@ def test_one_bad_variant_has_all_refused_and_nothing_stored(desk, chat):
     with pytest.raises(ComparisonRefused) as refused:
         desk.service.variants(chat.id, [variant_in(word, kept) for word in words])
     assert str(refused.value).split("; ") == [
-        "temperature 900: temperature must be at least 0 and at most 100, not 900.0",
+        "temperature 900: temperature must be at least 0 and at most 100, not 900",
         "nosuch: no settings are kept as 'nosuch', and a setting is name=value",
         "beam width 2: beam width 2 looks for the likeliest replies and draws nothing: set temperature to 0 instead of "
         "0.7, or beam width to 1",
