@@ -144,29 +144,43 @@ async def test_what_can_not_be_stored_now_stays_in_the_prompt(tmp_path, monkeypa
         desk.close()
 
 
-async def test_the_screen_lives_on_while_another_program_holds_the_database(tmp_path, monkeypatch):
-    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 3.0)
+async def test_the_screen_lives_on_while_another_program_holds_the_database(desk, monkeypatch):
     monkeypatch.setattr(service_screen, "WRITE_TOLD_AFTER_S", 0.1)
+    async with open_terminal(desk) as terminal:
+        await terminal.send("before", "fine")
+        with contextlib.closing(sqlite3.connect(desk.path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            await terminal.write("while it is locked")
+            await terminal.keys("enter")
+            await terminal.until(lambda: any("Storing takes long" in notice for notice in terminal.notices))
+            # It is still being waited for, and everything else works: typing, keys, dialogs, reading.
+            await terminal.write("the next thought")
+            await terminal.keys("f1")
+            await terminal.dialog()
+            await terminal.keys("escape")
+            await terminal.keys("ctrl+k")
+            assert not terminal.screen.query_one(CachePanel).display
+            assert terminal.texts == ["before", "fine"]
+            other.execute("ROLLBACK")
+        await terminal.until(lambda: terminal.texts[2:3] == ["while it is locked"] and terminal.is_idle)
+        assert terminal.prompt.text == "the next thought"
+
+
+async def test_what_was_refused_while_the_next_was_written_is_one_step_up_in_the_history(tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.1)
     desk = ChatDesk(tmp_path / "chats.db", FakeEngine())
     try:
         async with open_terminal(desk) as terminal:
             await terminal.send("before", "fine")
             with contextlib.closing(sqlite3.connect(desk.path, isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
-                await terminal.write("while it is locked")
-                await terminal.keys("enter")
-                await terminal.until(lambda: any("Storing takes long" in notice for notice in terminal.notices))
-                # It is still being waited for, and everything else works: typing, keys, dialogs, reading.
-                await terminal.write("the next thought")
-                await terminal.keys("f1")
-                await terminal.dialog()
-                await terminal.keys("escape")
-                await terminal.keys("ctrl+k")
-                assert not terminal.screen.query_one(CachePanel).display
-                assert "another program has been writing" not in "".join(terminal.notices)
+                async with terminal.screen._writing:  # it is its turn once the next thought is written
+                    await terminal.write("while it is locked")
+                    await terminal.keys("enter")
+                    await terminal.until(lambda: terminal.prompt.text == "")
+                    await terminal.write("the next thought")
                 await terminal.until(lambda: "another program has been writing" in "".join(terminal.notices))
                 other.execute("ROLLBACK")
-            # What was written meanwhile stays, and what was refused is one step up in the history.
             assert terminal.prompt.text == "the next thought"
             await terminal.keys("up")
             assert terminal.prompt.text == "while it is locked"
