@@ -89,7 +89,14 @@ class EngineSession:
 
     async def _take_each(self, loaded: LoadedEngine) -> None:
         while True:
-            self._take(loaded, read(await self._socket.receive_text()))
+            self._take(loaded, read(await self._told()))
+
+    async def _told(self) -> str:
+        """The next message; of bytes, which no program sends, nothing, and that is no order."""
+        message = await self._socket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message["code"])
+        return message.get("text") or ""
 
     def _take(self, loaded: LoadedEngine, order: Submit | Abort | Ask) -> None:
         match order:

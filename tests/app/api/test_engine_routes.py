@@ -85,12 +85,26 @@ def test_another_machine_is_refused_even_with_the_token(client_of):
     assert may_use(client_of(peer="::1", host="0.0.0.0"), OWN)
 
 
-def test_what_is_no_order_ends_the_session_with_the_reason(client_of):
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (
+            {"text": '{"kind": "pickle", "number": 1}'},
+            "does not match any of the expected tags: 'submit', 'abort', 'ask'",
+        ),
+        ({"text": "[" * 100_000}, "the message is no JSON: maximum recursion depth exceeded"),
+        ({"text": "9" * 5000}, "the message is no JSON: Exceeds the limit"),
+        ({"text": ""}, "the message is no JSON: Expecting value"),
+        ({"bytes": b"\xff\x00"}, "the message is no JSON: Expecting value"),
+    ],
+    ids=["unknown", "deep", "huge", "empty", "bytes"],
+)
+def test_what_is_no_order_ends_the_session_with_the_reason(client_of, message, words):
     with client_of().websocket_connect(SOCKET_PATH, headers=OWN) as socket:
-        socket.send_text('{"kind": "pickle", "number": 1}')
+        socket.send({"type": "websocket.receive", **message})
         while not isinstance(news := read_news(socket.receive_text()), Ended):
             pass
-        assert "does not match any of the expected tags: 'submit', 'abort', 'ask'" in news.reason
+        assert words in news.reason
 
 
 @pytest.mark.parametrize(

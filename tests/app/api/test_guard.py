@@ -28,7 +28,9 @@ def client_of(host: str, address: str = "http://127.0.0.1:7860") -> TestClient:
     return TestClient(Starlette(routes=routes, middleware=[Middleware(Guard, names=names_of(host))]), address)
 
 
-@pytest.mark.parametrize("name", ["127.0.0.1:7860", "localhost:7860", "[::1]:7860", "127.0.0.1"])
+@pytest.mark.parametrize(
+    "name", ["127.0.0.1:7860", "localhost:7860", "[::1]:7860", "[::1]", "127.0.0.1", "LocalHost:7860", "localhost:0"]
+)
 def test_a_page_of_this_machine_answers_to_this_machines_names(name):
     assert client_of("127.0.0.1").get("/", headers={"Host": name}).text == "a secret"
 
@@ -38,7 +40,10 @@ def test_a_page_of_this_machine_answers_to_this_machines_names(name):
     [
         "evil.example", "evil.example:7860", "127.0.0.1.evil.example", "", "192.168.1.2", "[", "[::1", "localhost.",
         "evil@localhost", "localhost:7860@evil.example", "localhost:7860:1", "127.0.0.1:x", "127.0.0.1, evil.example",
-        "localhost/",
+        "localhost/", "localhost.:7860", "EVIL.example:7860", "evil.example:0", "[::1].evil.example", "::1", "[::1%lo]",
+        # Ways of writing this machine that no address bar keeps, and some that lead to it where 127.0.0.1 is guarded.
+        "0.0.0.0:7860", "127.1", "2130706433", "0x7f000001", "[::]:7860", "[::ffff:127.0.0.1]:7860",
+        "[0:0:0:0:0:0:0:1]",
     ],
 )  # fmt: skip
 def test_a_name_that_was_made_to_point_here_is_refused(name):
@@ -69,6 +74,27 @@ def test_another_page_changes_nothing_and_reads_nothing(host, origin):
     assert client.post("/", headers=headers).status_code == 403
     assert client.get("/", headers=headers).status_code == 403
     with pytest.raises(WebSocketDisconnect), client.websocket_connect("/live", headers=headers):
+        pass
+
+
+def test_another_page_that_asks_for_leave_first_is_given_none():
+    """Before a request of its own making a browser asks by OPTIONS; without leave it sends nothing else."""
+    asking = {
+        "Host": "127.0.0.1:7860",
+        "Origin": "https://evil.example",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization, content-type",
+        "Access-Control-Request-Private-Network": "true",
+    }
+    answer = client_of("127.0.0.1").options("/", headers=asking)
+    assert answer.status_code == 403
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_a_page_under_a_name_that_was_made_to_point_here_opens_no_socket():
+    """To itself it is of one origin, so only the name tells."""
+    own = {"Host": "evil.example:7860", "Origin": "http://evil.example:7860", "Sec-Fetch-Site": "same-origin"}
+    with pytest.raises(WebSocketDisconnect), client_of("127.0.0.1").websocket_connect("/live", headers=own):
         pass
 
 

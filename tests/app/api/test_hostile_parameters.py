@@ -90,3 +90,8 @@ def test_a_model_of_half_a_letter_is_none(post):
     status, _, message = post("completions", '"prompt": "a", "model": "\\ud800"')
     assert status == 404
     assert message.startswith("there is no model `?` here")
+
+
+def test_a_models_name_of_many_letters_is_cut_in_the_answer(post):
+    status, _, message = post("completions", f'"prompt": "a", "model": "{"a" * 5000}"')
+    assert (status, message) == (404, f"there is no model `{'a' * 200}…` here: this server has `{MODEL}`")

@@ -7,6 +7,7 @@ import pytest
 
 from page_asker import Asker, closed_with, logged_in
 from patience import PATIENCE_S
+from raw_request import UPGRADE, answer_to
 
 # Gradio's doors
 
@@ -102,6 +103,27 @@ def test_no_other_page_reads_anything_not_even_one_of_another_port(ann, origin):
 def test_a_name_that_was_made_to_point_here_gets_no_answer_on_any_path(ann):
     for path in ("/", "/paged-chat/export/all.json", "/v1/models", "/config", "/paged-chat/assets/main.js"):
         assert ann("GET", path, Host="evil.example")[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("GET /paged-chat/export/all.json HTTP/1.1\nHost: {own}", 200),
+        ("GET http://{own}/paged-chat/export/all.json HTTP/1.1\nHost: evil.example", 403),
+        ("GET http://evil.example/paged-chat/export/all.json HTTP/1.1\nHost: {own}", 404),
+        ("GET /paged-chat/export/all.json HTTP/1.1\nHost: {own}\nHost: evil.example", 400),
+        ("GET /paged-chat/export/all.json HTTP/1.0", 403),
+        # Gradio answers a page that asks for leave before the guard does, and gives none.
+        ("OPTIONS /paged-chat/import HTTP/1.1\nHost: {own}\nOrigin: null\nAccess-Control-Request-Method: POST", 200),
+        (f"GET /paged-chat/live HTTP/1.1\nHost: evil.example\n{UPGRADE}", 403),
+        (f"GET /paged-chat/live HTTP/1.1\nHost: {{own}}\nOrigin: https://evil.example\n{UPGRADE}", 403),
+        (f"GET /paged-chat/panel HTTP/1.1\nHost: {{own}}\nOrigin: null\n{UPGRADE}", 403),
+    ],
+)
+def test_a_cookie_helps_nobody_who_asks_in_anothers_name(ann, head, status):
+    told, rest = answer_to(ann.address, f"{head.format(own=ann.address)}\nCookie: {ann.headers['Cookie']}")
+    assert told == status
+    assert "access-control-allow-origin" not in rest.lower()  # without which a browser gives no page the answer
 
 
 # What can't be read
