@@ -163,7 +163,7 @@ def soften(  # type: ignore[no-untyped-def]
     head_dim,  # literal
     terms,  # literal
     sight,  # ALL, CAUSAL, WINDOWED or CUT, literal
-    fetches,  # literal: has 1 / fetches of a head's keys or values of a block fetched for each row meanwhile
+    fetches,  # literal: has 1 / fetches of a head's keys or values of a block fetched for each row meanwhile; 0: none
     ahead,  # address of uint64 [16], where that begins
     num_rows,  # of the 16 that are wanted; what the others come to is no number to look at
     scores,  # address of float32 [16, PIECE_TOKENS], in powers of 2; the weights take their place
@@ -193,9 +193,10 @@ def soften(  # type: ignore[no-untyped-def]
             sums_at = simd.at(builder, sums, builder.mul(loop.index, I64(ROW_BYTES)))
             output_at = simd.at(builder, output, builder.mul(loop.index, I64(4 * width)))
 
-            following = simd.load(builder, simd.at(builder, ahead, builder.mul(loop.index, I64(8))), I64)
-            for line in range(0, 2 * width * BLOCK_SIZE // fetches.literal_value, ROW_BYTES):
-                simd.prefetch(builder, simd.at(builder, following, line))
+            if fetches.literal_value:
+                following = simd.load(builder, simd.at(builder, ahead, builder.mul(loop.index, I64(8))), I64)
+                for line in range(0, 2 * width * BLOCK_SIZE // fetches.literal_value, ROW_BYTES):
+                    simd.prefetch(builder, simd.at(builder, following, line))
             row_index = builder.trunc(loop.index, I32)
             first = simd.splat(builder, builder.add(first_seen, row_index))
             last = simd.splat(builder, num_seen if sees == CUT else builder.add(num_seen, row_index))

@@ -24,6 +24,7 @@ from .amx_pieces import (
     PIECE_BLOCKS,
     PIECE_TOKENS,
     add_values,
+    fetch,
     soften,
     tile_scores,
     weave_keys,
@@ -38,6 +39,7 @@ WEIGHT_TERMS = 1
 """Weights of values are rounded to bfloat16, as the values in the cache are; queries are not (amx.py)."""
 MOST_QUERIES = 64
 """Of one stretch, that are worked on together: their outputs stay in a core's cache."""
+BLOCKS_AHEAD = 3  # far enough that a block is there when it is wanted
 MOST_PIECES = 8
 """Of a segment: more gain nothing, and what is cut finely is shared evenly."""
 
@@ -141,8 +143,8 @@ def _weave_values(typing_context: Any, head_dim, values, target):  # type: ignor
 
 @compiled()
 def prefix_scratch(group, num_kv_heads, head_dim, is_used):  # type: ignore[no-untyped-def]
-    """What a thread needs for `attend_shared`: queries, outputs, tops, sums, tiles of keys or of values,
-    scores."""
+    """What a thread needs for `attend_shared`: queries, outputs, tops, sums, tiles of all heads' keys and then of their
+    values, scores."""
     num_kept = (max(MOST_QUERIES, group) + ROWS - 1) // ROWS * ROWS if is_used else 0
     num_rows = num_kv_heads * num_kept
     num_blocks, tile = PIECE_BLOCKS if is_used else 0, TILE_BYTES // 4
@@ -151,7 +153,7 @@ def prefix_scratch(group, num_kv_heads, head_dim, is_used):  # type: ignore[no-u
         amx.aligned_floats(num_rows * head_dim).reshape(num_rows, head_dim),
         amx.aligned_floats(num_rows),
         amx.aligned_floats(num_rows * LANES).reshape(num_rows, LANES),
-        amx.aligned_floats(num_blocks * (head_dim // COLUMNS) * tile),  # as many as of values
+        amx.aligned_floats(2 * num_kv_heads * num_blocks * (head_dim // COLUMNS) * tile),
         amx.aligned_floats(num_kept * num_blocks * BLOCK_SIZE),
     )
 
@@ -183,17 +185,16 @@ def attend_shared(  # type: ignore[no-untyped-def]
     queries_at, part_step = np.uint64(queries.ctypes.data), np.uint64(outputs.shape[0]) * query_bytes
     outputs_at, output_bytes = np.uint64(outputs.ctypes.data), np.uint64(4 * head_dim)
     tops_at, sums_at = np.uint64(tops.ctypes.data), np.uint64(sums.ctypes.data)
-    woven_at, score_bytes = np.uint64(woven.ctypes.data), np.uint64(4 * PIECE_TOKENS)
+    keys_at, score_bytes = np.uint64(woven.ctypes.data), np.uint64(4 * PIECE_TOKENS)
     scores_at = np.uint64(scores.ctypes.data)
     key_bytes, value_bytes = np.uint64(head_dim // COLUMNS * TILE_BYTES), np.uint64(head_dim // LANES * TILE_BYTES)
     query_at, row_bytes = np.uint64(query.ctypes.data), np.uint64(query.strides[0])
-    half_tile = np.uint64(TILE_BYTES // 2)
+    half_tile, nowhere = np.uint64(TILE_BYTES // 2), np.uint64(0)
+    piece_bytes = np.uint64(PIECE_BLOCKS) * key_bytes  # of one head, as many of keys as of values
+    values_at = keys_at + np.uint64(num_kv_heads) * piece_bytes
     parts_at, head_step = np.uint64(parts.ctypes.data), np.uint64(parts.strides[1])
 
     num_kept = np.uint64(outputs.shape[0] // num_kv_heads)  # of one key head's queries
-    ahead = np.zeros(ROWS, np.uint64)
-    ahead_at = np.uint64(ahead.ctypes.data)
-
     for item in items(counters, stage, segments.shape[0], 1):
         first_block, end_block, first_member = segments[item, 0], segments[item, 1], segments[item, 2]
         num_rows = segments[item, 3] * group
@@ -209,46 +210,42 @@ def attend_shared(  # type: ignore[no-untyped-def]
         for block in range(first_block, end_block, PIECE_BLOCKS):
             num_blocks = min(PIECE_BLOCKS, end_block - block)
             num_steps, num_quads = np.uint64((num_blocks + 1) // 2), np.uint64((num_blocks + 3) // 4)
-            # The next blocks come from memory while these are computed with: all heads of each, front to back.
-            following, last_following = 2 * num_kv_heads * (block + PIECE_BLOCKS), 2 * num_kv_heads * end_block - 1
+            # Blocks are read from front to back, all heads of each: so a processor foresees most of what comes.
+            for i in range(num_blocks):
+                block_at, step = np.uint64(block_ids[block + i]) * block_stride, np.uint64(i)
+                ahead_at = np.uint64(block_ids[min(block + i + BLOCKS_AHEAD, end_block - 1)]) * block_stride
+                for kv_head in range(num_kv_heads):
+                    here = np.uint64(kv_head) * head_bytes
+                    fetch(head_dim, keys + ahead_at + here, values + ahead_at + here)
+                    weave_keys(head_dim, keys + block_at + here,
+                               keys_at + np.uint64(kv_head) * piece_bytes + step * key_bytes)  # fmt: skip
+                for kv_head in range(num_kv_heads):
+                    target = values_at + np.uint64(kv_head) * piece_bytes + (step // 2) * value_bytes
+                    _weave_values(head_dim, values + block_at + np.uint64(kv_head) * head_bytes,
+                                  target + (step % 2) * half_tile)  # fmt: skip
+            if num_blocks % 2:
+                for kv_head in range(num_kv_heads):
+                    target = values_at + np.uint64(kv_head) * piece_bytes + np.uint64(num_blocks // 2) * value_bytes
+                    weave_values(head_dim, values, np.uint64(0), target + half_tile)
             for kv_head in range(num_kv_heads):
-                head_keys = keys + np.uint64(kv_head) * head_bytes
-                head_values = values + np.uint64(kv_head) * head_bytes
-                kept = np.uint64(kv_head) * num_kept
-                for i in range(num_blocks):
-                    block_at, step = np.uint64(block_ids[block + i]) * block_stride, np.uint64(i)
-                    weave_keys(head_dim, head_keys + block_at, woven_at + step * key_bytes)
+                kept, woven_head = np.uint64(kv_head) * num_kept, np.uint64(kv_head) * piece_bytes
                 for first in range(0, num_rows, ROWS):
                     start = np.uint64(first)
-                    tile_scores(head_dim, terms, queries_at + (kept + start) * query_bytes, part_step, woven_at,
-                                num_quads, scores_at + start * score_bytes)  # fmt: skip
-                for i in range(num_blocks):
-                    block_at, step = np.uint64(block_ids[block + i]) * block_stride, np.uint64(i)
-                    _weave_values(head_dim, head_values + block_at,
-                                  woven_at + (step // 2) * value_bytes + (step % 2) * half_tile)  # fmt: skip
-                if num_blocks % 2:
-                    weave_values(head_dim, head_values, np.uint64(0),
-                                 woven_at + np.uint64(num_blocks // 2) * value_bytes + half_tile)  # fmt: skip
+                    tile_scores(head_dim, terms, queries_at + (kept + start) * query_bytes, part_step,
+                                keys_at + woven_head, num_quads, scores_at + start * score_bytes)  # fmt: skip
                 for first in range(0, num_rows, ROWS):
                     start, num_here = np.uint64(first), np.uint64(min(ROWS, num_rows - first))
-                    for i in range(num_here):
-                        chunk = min(following, last_following)
-                        block_at = np.uint64(block_ids[chunk // (2 * num_kv_heads)]) * block_stride
-                        chunk %= 2 * num_kv_heads
-                        offset = np.uint64(chunk % num_kv_heads) * head_bytes
-                        ahead[i] = (keys if chunk < num_kv_heads else values) + block_at + offset
-                        following += 1
                     output_at = outputs_at + (kept + start) * output_bytes
                     tile_scores_at = scores_at + start * score_bytes
                     tile_tops = tops_at + np.uint64(4) * (kept + start)
                     tile_sums = sums_at + np.uint64(ROW_BYTES) * (kept + start)
                     if num_blocks == PIECE_BLOCKS:
-                        soften(head_dim, WEIGHT_TERMS, ALL, 1, ahead_at, num_here, tile_scores_at, 0, PIECE_TOKENS,
+                        soften(head_dim, WEIGHT_TERMS, ALL, 0, nowhere, num_here, tile_scores_at, 0, PIECE_TOKENS,
                                tile_tops, tile_sums, output_at)  # fmt: skip
                     else:
-                        soften(head_dim, WEIGHT_TERMS, CUT, 1, ahead_at, num_here, tile_scores_at, 0,
+                        soften(head_dim, WEIGHT_TERMS, CUT, 0, nowhere, num_here, tile_scores_at, 0,
                                num_blocks * BLOCK_SIZE, tile_tops, tile_sums, output_at)  # fmt: skip
-                    add_values(head_dim, WEIGHT_TERMS, tile_scores_at, woven_at, num_steps, output_at)
+                    add_values(head_dim, WEIGHT_TERMS, tile_scores_at, values_at + woven_head, num_steps, output_at)
 
         for kv_head in range(num_kv_heads):
             for i in range(num_rows):
@@ -257,7 +254,6 @@ def attend_shared(  # type: ignore[no-untyped-def]
                 _leave_part(head_dim, tops_at + np.uint64(4) * place, sums_at + np.uint64(ROW_BYTES) * place,
                             outputs_at + place * output_bytes,
                             parts_at + np.uint64(part * parts.shape[1] + head) * head_step)  # fmt: skip
-    return ahead  # kept until here, for only its address was used
 
 
 @compiled()
