@@ -1,6 +1,6 @@
 // The conversation of the open chat: the path that is shown, and replies side by side at its end.
 
-import { el, iconButton, setChildren, setHidden } from "./dom.js";
+import { el, iconButton, setChildren } from "./dom.js";
 import { counted } from "./format.js";
 import { MessageNode, copyText, showCopied } from "./message.js";
 import { SideBySide } from "./side_by_side.js";
@@ -79,7 +79,7 @@ export class Conversation {
   grow(news) {
     this.nodes.get(news.id)?.grow(news);
     if (news.left_out_ids) this.showLeftOut(news.left_out_ids);
-    if (!this.isFollowing) setHidden(this.toBottom, false); // else the observer scrolls, once it is laid out
+    if (!this.isFollowing) this.toBottom.hidden = false; // else the observer scrolls, once it is laid out
   }
 
   /** Greys the messages that don't fit the model's window any more. */
@@ -164,7 +164,7 @@ export class Conversation {
     if (scrollHeight - scrollTop - clientHeight < BOTTOM_PX) this.isFollowing = true;
     else if (scrollTop < this.topBefore) this.isFollowing = false;
     this.topBefore = scrollTop;
-    setHidden(this.toBottom, this.isFollowing);
+    this.toBottom.hidden = this.isFollowing;
     if (scrollTop < OLDER_PX && !this.isFollowing) this.askForOlder();
   }
 

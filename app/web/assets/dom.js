@@ -23,11 +23,6 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Hides or shows; to hide what is hidden would have its style worked out anew. */
-export function setHidden(element, isHidden) {
-  if (element.hidden !== isHidden) element.hidden = isHidden;
-}
-
 /** Makes the children of `parent` be `wanted`, moving as little as possible. */
 export function setChildren(parent, wanted) {
   let current = parent.firstChild;

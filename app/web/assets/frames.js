@@ -3,22 +3,13 @@
 
 const SLOW_FRAME_MS = 1000;
 const drawNow = window.requestAnimationFrame.bind(window);
-let moves = []; // which the next slow frame has all together
 
 window.requestAnimationFrame = (callback) => {
   const isLoaded = document.getElementById("pc-settings") !== null;
   const isShown = document.body?.classList.contains("pc-shows-settings");
   if (!isLoaded || isShown) return drawNow(callback);
-  if (moves.length === 0) setTimeout(drawMoves, SLOW_FRAME_MS);
-  moves.push(callback);
+  setTimeout(() => drawNow(callback), SLOW_FRAME_MS);
   return 0;
 };
-
-function drawMoves() {
-  const callbacks = moves;
-  moves = [];
-  callbacks.forEach((callback) => drawNow(callback));
-}
-
 /** For the page's own moves. */
 window.drawFrame = drawNow;

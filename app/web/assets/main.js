@@ -86,8 +86,8 @@ class Page {
     else if (news.kind === "gone") this.takeGone(news);
     else if (news.kind === "chat" && news.chat.id === this.chatId) this.takeChat(news);
     else if (news.kind === "reply") {
-      dispatchEvent(new CustomEvent("paged-chat:reply", { detail: news })); // the panel's map is drawn before the text
       this.conversation.grow(news);
+      dispatchEvent(new CustomEvent("paged-chat:reply", { detail: news }));
     }
   }
 

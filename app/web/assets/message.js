@@ -1,7 +1,7 @@
 // One message: its text, which grows while a reply is written, and what can be done with it.
 
 import { ActionPreview } from "./action_preview.js";
-import { el, iconButton, setHidden, setText, svg } from "./dom.js";
+import { el, iconButton, setText, svg } from "./dom.js";
 import { costLine } from "./format.js";
 import { morphChildren } from "./morph.js";
 import { drawStrip } from "./panel_strip.js";
@@ -79,7 +79,7 @@ export class MessageNode {
 
   showFault(error) {
     setText(this.fault, error ?? "");
-    setHidden(this.fault, !error);
+    this.fault.hidden = !error;
   }
 
   /** How the reply differs from another one, in spans of [kind, text], in the place of its text; null: the text. */

@@ -1,6 +1,6 @@
 // The cache beside the conversation: the pool block by block, its figures, and what happens in it.
 
-import { el, setHidden, setText } from "./dom.js";
+import { el, setText } from "./dom.js";
 import { count } from "./format.js";
 import { Line } from "./line.js";
 import { PanelLog } from "./panel_log.js";
@@ -82,37 +82,31 @@ export class Panel {
     else this.drawTimer ??= setTimeout(() => this.drawWaiting(), TOGETHER_MS);
   }
 
-  /** The map comes first: a canvas that letters are drawn on has the page's styles worked out, once more if they change. */
   drawWaiting() {
     clearTimeout(this.drawTimer);
     this.drawTimer = null;
-    const waiting = this.waiting.splice(0);
-    for (const news of waiting) if (news.kind === "pool") this.takeBlocks(news);
-    for (const news of waiting) {
-      if (news.kind === "pool") this.takeWords(news);
+    for (const news of this.waiting.splice(0)) {
+      if (news.kind === "pool") this.takePool(news);
       else this.showBody(false);
     }
   }
 
-  takeBlocks(news) {
-    if (news.num_blocks !== undefined) this.map.reset(news.num_blocks);
-    this.map.update(news.runs);
-  }
-
-  takeWords(news) {
+  takePool(news) {
     this.showBody(true);
     if (news.num_blocks !== undefined) {
+      this.map.reset(news.num_blocks);
       this.log.clear();
       this.drawLegend(news.legend);
     }
+    this.map.update(news.runs);
     this.log.add(news.log);
     if (news.figures) this.showFigures(news.figures);
     if (this.map.pointedId !== null && performance.now() - this.askedAt > ASK_AGAIN_MS) this.ask();
   }
 
   showBody(isShown) {
-    setHidden(this.body, !isShown);
-    setHidden(this.empty, isShown);
+    this.body.hidden = !isShown;
+    this.empty.hidden = isShown;
   }
 
   showFigures(figures) {
