@@ -3,15 +3,19 @@
 import gc
 import logging
 import math
+import subprocess
+import sys
 import weakref
 
 import pytest
 import torch
 
+import little_memory
 from paged_chat.engine import Engine, EngineConfig
 from paged_chat.engine.batch import Batch
 from paged_chat.engine.errors import EngineClosed, OutOfMemory, StepFailed
 from paged_chat.engine.model.memory import is_out_of_memory
+from patience import PATIENCE_S
 from replies import all_steps, ask, greedy, ids_of, reply_ids
 
 PROMPT = [1, *((7 * i) % 300 + 3 for i in range(199))]
@@ -191,3 +195,15 @@ def test_an_allocation_that_torch_refuses_is_known_by_its_words():
     assert is_out_of_memory(refused.value)
     assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
     assert not is_out_of_memory(RuntimeError("the device is gone"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of the address space holds on Linux alone")
+def test_where_memory_really_runs_out_in_a_step_only_the_prompt_that_needs_it_fails(tiny_model):
+    told = subprocess.run(
+        [sys.executable, little_memory.__file__, tiny_model()],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr

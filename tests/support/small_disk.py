@@ -18,13 +18,18 @@ import pytest
 
 from chat_desk import ChatDesk, next_update, until
 from fake_engine import FakeEngine
+from paged_chat.app.bench.bench_result import BenchResult, Round
 from paged_chat.app.engine_mode import EngineMode
 from paged_chat.app.errors import DiskFull, ExportRefused
 from paged_chat.app.porting.new_file import new_file
+from paged_chat.engine.model.machine_record import MachineRecord
 from paged_chat.engine.request import SamplingParams
 from paged_chat.tui.engine_choice import EngineChoice
 from terminal import open_terminal
 
+RESULT = BenchResult.of(
+    [Round(load_s=0.5, others_cores=None, steps=())], workload="chat8", model="fake-1b", peak_rss_mib=None
+)
 TEXT = "All that was said while the disk was full. " * 40
 
 
@@ -87,9 +92,15 @@ def tell_files(folder: Path) -> None:
             out.write("after")
         with pytest.raises(ExportRefused, match="No space left on device"), new_file(folder / "new.json") as out:
             out.write("after")
+        with pytest.raises(ExportRefused, match=r"result\.json can't be written: No space left on device"):
+            RESULT.write(folder / "result.json")
+        MachineRecord("this machine").save()  # what isn't kept is found out again
         EngineChoice(EngineMode.AUTO, "fake-1b", choice).answer("always own")
         assert (export.read_text(), choice.read_text()) == ("before", "shared\n")
-    assert not [file for file in folder.iterdir() if file.name == "new.json" or file.name.startswith(".")]
+    names = {file.name for file in folder.rglob("*") if file.is_file()}
+    assert not [name for name in names if name in ("new.json", "result.json", "machine.json") or name.startswith(".")]
+    MachineRecord("this machine").save()
+    assert (folder / "cache" / "machine.json").exists()
     EngineChoice(EngineMode.AUTO, "fake-1b", choice).answer("always own")
     assert choice.read_text() == "own\n"
 
@@ -112,6 +123,7 @@ async def tell_terminal(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    os.environ["PAGED_CHAT_HOME"] = sys.argv[1]
     tell_chats(Path(sys.argv[1]))
     tell_files(Path(sys.argv[1]))
     asyncio.run(tell_terminal(Path(sys.argv[1])))
