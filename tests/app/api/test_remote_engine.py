@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -69,8 +70,10 @@ def test_queries_have_the_answers_that_the_engine_gives(fake, remote):
     heard = Heard()
     remote.submit(prompt, SamplingParams(), heard).result(PATIENCE_S)
     heard.wait()
+    mine, theirs = (asked.call(read_pool.ask(0)).result(PATIENCE_S) for asked in (remote, own(fake)))
+    assert mine.read_at <= theirs.read_at  # one after the other
+    assert replace(mine, read_at=theirs.read_at) == theirs
     for query in (
-        read_pool.ask(0),
         read_block.ask(1),
         read_block.ask(1, salt="somebody else"),
         prompt_cost.ask(prompt, ""),
