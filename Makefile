@@ -16,6 +16,9 @@ ARGS ?=
 COVERING := $(addprefix tests/engine/,cache test_scheduler.py test_preemption.py test_sequence.py test_speculation.py \
     test_beam_search.py test_step_faults.py test_step_faults_in_detail.py) --deselect tests/engine/cache/test_state_machine.py
 
+# Where an environment forbids it, every start of the program would compile its modules anew: 0.7 s.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := kernels engine app tui
