@@ -1,92 +1,78 @@
-"""Draws one token from one row of logits: temperature, what is cut off, and the cumulative distribution inverted.
+"""Draws the tokens of one step from rows of logits, all in one compiled call.
 
 Not by torch, which shares a row among its threads: those cost a row of 49,152 more than they save, and the compiled
-step that comes next waits for its cores. All tokens are looked at once; after that, only those that may be drawn
-(docs/performance.md).
+step that comes next waits for its cores (docs/performance.md).
 """
+
+from collections.abc import Sequence as ListOf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.cpu.token_weights import CHUNK, TokenWeights
+from ..kernels.cpu.penalties import compile_penalties
+from ..kernels.cpu.token_draw import compile_draw
 from .request import SamplingParams
 
+GREEDY_BELOW = 1e-3
+"""Temperatures under this are taken as 0: rounding in half precision would decide between near-equal tokens."""
+NO_TOKENS = np.empty(0, np.int64)
 
-def draw(logits: NDArray[np.float32], params: SamplingParams, number: float) -> int:  # [vocab]
-    """Inverts the cumulative distribution of what top-k, min-p and top-p leave, in the order of token ids, at `number`
-    in [0, 1).
 
-    The cuts are made by value, so tokens as likely as the last one kept are kept too, however a sort orders them.
+class Draw(NamedTuple):
+    """One token that is wanted."""
+
+    logits: NDArray[np.float32]  # [vocab], one after the other in memory; after the call they are what they were
+    params: SamplingParams
+    number: float  # in [0, 1): where the cumulative distribution is inverted
+    token_ids: NDArray[np.int64] = NO_TOKENS  # of prompt and reply together; none are needed where nothing is penalised
+    num_prompt_tokens: int = 0
+
+
+def draw(wanted: ListOf[Draw]) -> list[int]:
+    """Inverts the cumulative distribution of what top-k, min-p and top-p leave, in the order of token ids.
+
+    The cuts are made by value, so tokens as likely as the last one kept are kept too, however a sort orders them. All
+    rows are as long as the first.
     """
-    logits = np.ascontiguousarray(logits, np.float32)
-    weights = TokenWeights(logits, logits.max(), params.temperature)  # 1 for the likeliest
-    least = params.min_p  # what weighs less is left out
-    if 0 < params.top_k < len(logits):
-        least = max(least, _weight_of_rank(weights, params.top_k))
-    if params.top_p < 1:
-        kept, theirs = _nucleus(weights, least, params.top_p)
-    elif least > 0:
-        kept, theirs = _from(weights, least)
-    else:
-        return _invert(weights, number)
-    return int(kept[_place(theirs, number)])
+    drawn = np.empty(len(wanted), np.int64)
+    compile_draw()(
+        np.array([each.logits.ctypes.data for each in wanted], np.uint64),
+        np.array([each.token_ids.ctypes.data for each in wanted], np.uint64),
+        len(wanted[0].logits),
+        np.array([_settings(each.params) for each in wanted], np.float64),
+        np.array([_counts(each) for each in wanted], np.int64),
+        np.array([each.number for each in wanted], np.float64),
+        drawn,
+    )
+    tokens: list[int] = drawn.tolist()
+    return tokens
 
 
-_Tokens = tuple[NDArray[np.int64], NDArray[np.float32]]  # ids in their order, and what they weigh
+def has_penalties(params: SamplingParams) -> bool:
+    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
 
 
-def _from(weights: TokenWeights, least: float) -> _Tokens:
-    """The tokens that weigh at least so much, which is more than 0."""
-    chunks = np.flatnonzero(weights.peaks >= least)
-    values = weights.of_chunks(chunks).reshape(-1)
-    places = np.flatnonzero(values >= least)
-    return chunks[places // CHUNK] * CHUNK + places % CHUNK, values[places]
+def penalise(
+    logits: NDArray[np.float32], params: SamplingParams, token_ids: NDArray[np.int64], num_prompt_tokens: int
+) -> None:
+    """Changes logits [vocab] in place. Repetition counts prompt and reply; presence and frequency the reply alone."""
+    penalties = (params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
+    compile_penalties()(logits, token_ids, num_prompt_tokens, *map(float, penalties))
 
 
-def _weight_of_rank(weights: TokenWeights, rank: int) -> float:
-    """What the token weighs that only `rank - 1` others outweigh; 0 is as good for one that weighs nothing."""
-    bound = 0.0
-    if rank <= len(weights.peaks):  # so many chunks hold a token that weighs as much: the one asked for does, too
-        bound = np.partition(weights.peaks, -rank)[-rank]
-    likely = _from(weights, bound)[1] if bound > 0 else weights.of_all().reshape(-1)
-    return float(np.partition(likely, -rank)[-rank])
+def _settings(params: SamplingParams) -> tuple[float, ...]:
+    """As the compiled call takes them."""
+    inverse_temperature = 0.0 if params.temperature < GREEDY_BELOW else 1 / params.temperature
+    return (
+        inverse_temperature,
+        params.top_p,
+        params.min_p,
+        params.repetition_penalty,
+        params.presence_penalty,
+        params.frequency_penalty,
+    )
 
 
-def _nucleus(weights: TokenWeights, least: float, top_p: float) -> _Tokens:
-    """The tokens of the smallest set that reaches `top_p` of the sum of those from `least` on."""
-    if least > 0:
-        ids, theirs = _from(weights, least)
-        total = float(theirs.sum())
-    else:
-        total = float(weights.sums.sum())
-        # What is below this comes to no more than may be left out, and is most of a vocabulary: few are sorted then.
-        ids, theirs = _from(weights, (1 - top_p) * total / weights.vocab_size)
-    largest = np.sort(theirs)[::-1]
-    reached = np.cumsum(largest, dtype=np.float64) >= top_p * total
-    kept = theirs >= largest[reached.argmax() if reached[-1] else -1]
-    return ids[kept], theirs[kept]
-
-
-def _invert(weights: TokenWeights, number: float) -> int:
-    """As `_place`, of a whole vocabulary: chunk by chunk, then in the one that it is.
-
-    Sums of float32 are off by a ten millionth or so, by which the likelihoods of a chunk's last tokens may be off then.
-    """
-    sums_to = weights.sums.cumsum(dtype=np.float64)
-    target = number * sums_to[-1]
-    chunk = _first_beyond(sums_to, target, weights.sums)
-    here = weights.of_chunks(np.array([chunk]))[0]
-    target -= sums_to[chunk - 1] if chunk else 0.0  # at least 0, so what has no weight isn't reached
-    return chunk * CHUNK + _first_beyond(here.cumsum(dtype=np.float64), target, here)
-
-
-def _place(weights: NDArray[np.float32], number: float) -> int:
-    """The first of them with which their sum passes `number` of the whole: never one of weight 0."""
-    sums_to = weights.cumsum(dtype=np.float64)
-    return _first_beyond(sums_to, number * sums_to[-1], weights)
-
-
-def _first_beyond(sums_to: NDArray[np.float64], target: float, weights: NDArray[np.float32]) -> int:
-    """The first place where the sum of weights is beyond `target`; where rounding leaves none, the last with weight."""
-    place = int(sums_to.searchsorted(target, side="right"))
-    return place if place < len(weights) else int(weights.nonzero()[0][-1])
+def _counts(wanted: Draw) -> tuple[int, int, int]:
+    return min(wanted.params.top_k, len(wanted.logits)), wanted.num_prompt_tokens, len(wanted.token_ids)

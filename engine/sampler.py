@@ -9,13 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .draw import draw
+from .draw import GREEDY_BELOW, Draw, draw, has_penalties, penalise
 from .request import SamplingParams, TokenLogprobs
 from .sequence import Sequence
 from .step_logits import StepLogits
 
-GREEDY_BELOW = 1e-3
-"""Temperatures under this are taken as 0: rounding in half precision would decide between near-equal tokens."""
 POSITIONS_AT_ONCE = 64
 """Whose uniform numbers are made together: to make a generator takes longer than its numbers."""
 
@@ -59,7 +57,14 @@ def sample(logits: StepLogits, sequences: ListOf[Sequence], rows: ListOf[int]) -
     the seed and to the token's place in prompt and reply together.
     """
     logits.fetch(row for sequence, row in zip(sequences, rows, strict=True) if reads_whole_row(sequence.params))
-    return [_sample_one(logits, sequence, row) for sequence, row in zip(sequences, rows, strict=True)]
+    drawing = {place for place, sequence in enumerate(sequences) if not _takes_likeliest(sequence.params)}
+    drawn = iter(draw([_draw(logits[rows[place]], sequences[place]) for place in sorted(drawing)]) if drawing else ())
+    tokens = []
+    for place, (sequence, row) in enumerate(zip(sequences, rows, strict=True)):
+        token_id = next(drawn) if place in drawing else logits.likeliest(row)
+        num_top = sequence.params.logprobs
+        tokens.append(SampledToken(token_id, None if num_top is None else _logprobs(logits[row], token_id, num_top)))
+    return tokens
 
 
 def reads_whole_row(params: SamplingParams) -> bool:
@@ -73,9 +78,11 @@ def likely_tokens(logits: Tensor, sequence: Sequence, score: float, count: int) 
     Penalties apply to log probabilities here, as in transformers' beam search, and sums are made in float32.
     """
     logprobs = torch.log_softmax(logits, dim=-1).cpu()
-    token_ids = np.array(sequence.token_ids)
-    adjusted = _penalise(logprobs.numpy(), sequence.params, token_ids, sequence.num_prompt_tokens)
-    values, ids = torch.topk(torch.from_numpy(adjusted) + score, min(count, len(logprobs)))
+    adjusted = logprobs
+    if has_penalties(sequence.params):
+        adjusted = logprobs.clone()
+        penalise(adjusted.numpy(), sequence.params, np.array(sequence.token_ids), sequence.num_prompt_tokens)
+    values, ids = torch.topk(adjusted + score, min(count, len(logprobs)))
     tokens = zip(ids.tolist(), values.tolist(), logprobs[ids].tolist(), strict=True)
     if sequence.params.logprobs is None:
         return [LikelyToken(token_id, value) for token_id, value, _ in tokens]
@@ -83,55 +90,20 @@ def likely_tokens(logits: Tensor, sequence: Sequence, score: float, count: int) 
     return [LikelyToken(token_id, value, TokenLogprobs(token_id, own, top)) for token_id, value, own in tokens]
 
 
-def _sample_one(logits: StepLogits, sequence: Sequence, row: int) -> SampledToken:
+def _draw(logits: NDArray[np.float32], sequence: Sequence) -> Draw:
     params = sequence.params
-    token_id = logits.likeliest(row) if _takes_likeliest(params) else _draw(logits[row], sequence)
-    logprobs = None if params.logprobs is None else _logprobs(logits[row], token_id, params.logprobs)
-    return SampledToken(token_id, logprobs)
-
-
-def _draw(logits: Tensor, sequence: Sequence) -> int:
-    params, adjusted = sequence.params, logits.float().numpy()
-    if _has_penalties(params):
-        token_ids = sequence.history.of(sequence.token_ids)
-        adjusted = _penalise(adjusted, params, token_ids, sequence.num_prompt_tokens)
-    if params.temperature < GREEDY_BELOW:
-        return int(adjusted.argmax())
-    return draw(adjusted, params, uniform(sequence.seed, len(sequence.token_ids)))
+    number = uniform(sequence.seed, len(sequence.token_ids))
+    if not has_penalties(params):
+        return Draw(logits, params, number)
+    return Draw(logits, params, number, sequence.history.of(sequence.token_ids), sequence.num_prompt_tokens)
 
 
 def _takes_likeliest(params: SamplingParams) -> bool:
-    return params.temperature < GREEDY_BELOW and not _has_penalties(params)
+    return params.temperature < GREEDY_BELOW and not has_penalties(params)
 
 
-def _has_penalties(params: SamplingParams) -> bool:
-    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
-
-
-def _penalise(
-    logits: NDArray[np.float32],  # [vocab]
-    params: SamplingParams,
-    token_ids: NDArray[np.int64],  # of prompt and reply together
-    num_prompt_tokens: int,
-) -> NDArray[np.float32]:
-    """Repetition counts prompt and reply; presence and frequency count the reply alone."""
-    adjusted = logits
-    if params.repetition_penalty != 1:
-        values = logits[token_ids]
-        with np.errstate(over="ignore"):  # the largest numbers become infinite, as they should
-            penalised = np.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
-        adjusted = logits.copy()
-        adjusted[token_ids] = penalised  # a token that occurs twice gets the same twice
-    if params.presence_penalty == 0 and params.frequency_penalty == 0:
-        return adjusted
-    replied, occurrences = np.unique(token_ids[num_prompt_tokens:], return_counts=True)
-    adjusted = adjusted.copy()
-    adjusted[replied] -= params.presence_penalty + params.frequency_penalty * occurrences.astype(np.float32)
-    return adjusted
-
-
-def _logprobs(logits: Tensor, token_id: int, num_top: int) -> TokenLogprobs:
-    logprobs = torch.log_softmax(logits, dim=-1)
+def _logprobs(logits: NDArray[np.float32], token_id: int, num_top: int) -> TokenLogprobs:
+    logprobs = torch.log_softmax(torch.from_numpy(logits), dim=-1)
     return TokenLogprobs(token_id, float(logprobs[token_id]), _top_logprobs(logprobs, num_top))
 
 

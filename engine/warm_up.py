@@ -4,11 +4,13 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
-from .draw import draw
+from .draw import Draw, draw
 from .model.model_runner import ModelRunner
 from .progress import LoadProgress, OnProgress
 from .request import SamplingParams
+from .step_logits import StepLogits
 
 MAX_SHORT_ROWS = 32
 """Paths that serve steps of so few rows are run while the model loads: the first turn of any chat takes them."""
@@ -30,7 +32,8 @@ class WarmUp:
 
     def start(self, on_progress: OnProgress) -> None:
         """Runs what short prompts need, and the rest too if anything had to be compiled."""
-        draw(np.zeros(1, np.float32), SamplingParams(temperature=1.0), number=0.0)
+        StepLogits(torch.zeros(1, 1))
+        draw([Draw(np.zeros(1, np.float32), SamplingParams(temperature=1.0), number=0.0)])
         num_paths = sum(rows <= MAX_SHORT_ROWS for rows in self._waiting)
         done = 0
         while done < num_paths:

@@ -32,6 +32,7 @@ LANES = 16
 CACHE_LINE = 64
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F32, F16 = ir.FloatType(), ir.HalfType()
+TRUTHS = ir.VectorType(ir.IntType(1), LANES)
 INTS = ir.VectorType(I32, LANES)
 SHORTS = ir.VectorType(I16, LANES)
 FLOATS = ir.VectorType(F32, LANES)

@@ -25,7 +25,7 @@ def on_device(monkeypatch):
 
     def make(values: torch.Tensor) -> StepLogits:
         logits = StepLogits(values.as_subclass(CountedTensor))
-        logits._is_on_host = False
+        logits._on_host = None
         return logits
 
     return make
@@ -60,16 +60,16 @@ def test_rows_come_together_and_once(on_device):
     logits = on_device(values)
     logits.fetch(iter([4, 1, 4]))
     assert CountedTensor.num_copies == 2
-    assert torch.equal(logits[1], values[1])
-    assert torch.equal(logits[4], values[4])
+    assert logits[1].tolist() == values[1].tolist()
+    assert logits[4].tolist() == values[4].tolist()
     logits.fetch([1, 4])
     logits.fetch([])
     assert CountedTensor.num_copies == 2
-    assert torch.equal(logits[0], values[0])
+    assert logits[0].tolist() == values[0].tolist()
     assert CountedTensor.num_copies == 3
 
 
 def test_on_the_host_a_row_is_no_copy():
     values = torch.randn(2, 50)
     logits = StepLogits(values)
-    assert logits[1].data_ptr() == values[1].data_ptr()
+    assert logits[1].ctypes.data == values[1].data_ptr()

@@ -15,5 +15,4 @@ def test_peaks_faults_and_rows_are_those_of_the_host():
     assert there.likeliest(3) == 11
     there.fetch([8, 1])
     for row in (0, 1, 8):
-        assert there[row].device.type == "cpu"
-        assert there[row].equal(here[row])
+        assert there[row].tolist() == here[row].tolist()
