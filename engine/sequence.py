@@ -42,6 +42,7 @@ class Sequence:
     block_table: list[Block] = field(default_factory=list)
     block_hashes: list[bytes] = field(default_factory=list)  # of the full blocks of token_ids, as far as needed
     num_published_blocks: int = 0
+    is_hidden: bool = False  # a block couldn't be published, so none behind it will be while the table is held
     num_computed_tokens: int = 0
     num_cached_tokens: int | None = None  # prompt tokens reused at first admission; None before it
     prefix: PrefixProbe | None = None  # what it found at first admission, and why no more; None before it

@@ -204,6 +204,8 @@ class BlockManager:
         hashes = self._hashes(sequence, num_full)
         for block_hash in hashes[sequence.num_published_blocks : num_full]:
             self._withdraw(sequence, block_hash)
+        if sequence.is_hidden:
+            return
         for position in range(sequence.num_published_blocks, num_full):
             block_hash = hashes[position]
             parent = sequence.block_table[position - 1] if position else sequence.root
@@ -214,7 +216,10 @@ class BlockManager:
                 self.pool.release(sequence.block_table[position])
                 sequence.block_table[position] = published
             elif self.pool.index.hash_is_taken(block_hash):
-                return  # other tokens under the same hash: this chain can't be found from here on
+                # Other tokens under the same hash. Not even once it is free: a fork that shares this block would hold
+                # those behind it, but not the equal one of others that they would hang under by then.
+                sequence.is_hidden = True
+                return
             else:
                 self.pool.publish(sequence.block_table[position], parent, tokens, block_hash)
             sequence.num_published_blocks = position + 1
@@ -226,6 +231,7 @@ class BlockManager:
             self.pool.acquire(block)
         child.block_table = list(parent.block_table)
         child.num_published_blocks = parent.num_published_blocks
+        child.is_hidden = parent.is_hidden
 
     def forget_tail(self, sequence: Sequence) -> None:
         """From now on what it has behind its published blocks counts as not computed.
@@ -246,12 +252,13 @@ class BlockManager:
             self.pool.release(block)
         sequence.block_table = []
         sequence.num_published_blocks = 0
+        sequence.is_hidden = False
         sequence.num_computed_tokens = 0
 
     def _publish_tail(self, sequence: Sequence) -> None:
         position, num_tokens = divmod(sequence.num_computed_tokens, self.block_size)
         if not self._prefix_caching or not num_tokens or position != sequence.num_published_blocks:
-            return
+            return  # the last also where the chain is hidden
         tail = sequence.block_table[position]
         # A shared tail belongs to those who still write it; one whose copy is still to come holds nothing yet.
         if tail.ref_count > 1 or tail in self._copies:

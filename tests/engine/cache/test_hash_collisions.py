@@ -65,3 +65,23 @@ def test_nobody_waits_for_a_block_that_its_writer_couldnt_publish():
     assert not cache.manager.computed_by_other(late)
     assert cache.probe([*second, 3, 4]).num_cached_tokens == 0
     cache.check()
+
+
+def test_a_chain_that_couldnt_be_published_stays_hidden_while_others_hold_its_blocks():
+    """Its hash may be free again later, and its tokens published by another sequence. Who goes on with the other's block
+    then, and hangs its own behind it, would do so for those that share its blocks and hold nothing of the other."""
+    cache = CacheDriver(num_blocks=6, block_size=2, hasher=WorstHasher())
+    taker = cache.start([0, 4, 9])  # its first block has the hash of [2, 2]
+    parent = cache.start([2, 2, 1, 0, 5])
+    child = cache.fork(parent)
+    cache.finish(taker)
+    cache.ask([2, 2, 7])  # in the taker's blocks: now [2, 2] is published
+    assert cache.probe([2, 2, 7, 7]).num_cached_tokens == 3
+    cache.decode(parent, [8])
+    cache.check()
+    cache.finish(parent)
+    cache.check()
+    cache.decode(child, [6])
+    cache.finish(child)
+    cache.check()
+    assert cache.counts()["referenced"] == 0
