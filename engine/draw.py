@@ -41,7 +41,7 @@ def draw(wanted: ListOf[Draw]) -> list[int]:
         np.array([each.token_ids.ctypes.data for each in wanted], np.uint64),
         len(wanted[0].logits),
         np.array([_settings(each.params) for each in wanted], np.float64),
-        np.array([_counts(each) for each in wanted], np.int64),
+        np.array([(each.params.top_k, each.num_prompt_tokens, len(each.token_ids)) for each in wanted], np.int64),
         np.array([each.number for each in wanted], np.float64),
         drawn,
     )
@@ -72,7 +72,3 @@ def _settings(params: SamplingParams) -> tuple[float, ...]:
         params.presence_penalty,
         params.frequency_penalty,
     )
-
-
-def _counts(wanted: Draw) -> tuple[int, int, int]:
-    return min(wanted.params.top_k, len(wanted.logits)), wanted.num_prompt_tokens, len(wanted.token_ids)

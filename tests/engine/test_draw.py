@@ -66,7 +66,7 @@ def test_what_may_be_drawn_is_what_sorting_says(vocab_size, data):
     """Against the cuts as they are defined, on numbers of which many are equal."""
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     logits = rng.choice(np.linspace(-9, 9, data.draw(st.integers(1, 400))), vocab_size).astype(np.float32)
-    top_k, top_p = data.draw(st.integers(0, vocab_size + 1) | st.just(10**30)), data.draw(st.floats(0.01, 1.0))
+    top_k, top_p = data.draw(st.integers(0, vocab_size + 1) | st.just(2**31 - 1)), data.draw(st.floats(0.01, 1.0))
     min_p, temperature = data.draw(st.sampled_from([0.0, 0.01, 0.3])), data.draw(st.sampled_from([0.2, 1.0, 3.0]))
     number = data.draw(st.floats(0, FAR))
     params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
