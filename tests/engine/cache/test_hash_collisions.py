@@ -69,7 +69,7 @@ def test_nobody_waits_for_a_block_that_its_writer_couldnt_publish():
 
 def test_a_chain_that_couldnt_be_published_stays_hidden_while_others_hold_its_blocks():
     """Its hash may be free again later, and its tokens published by another sequence. Who went on with the other's
-    block then, and hung its own behind it, would do so for those that share its blocks and hold nothing of the other."""
+    block then, and hung its own behind it, did so for those that share its blocks and hold nothing of the other."""
     cache = CacheDriver(num_blocks=6, block_size=2, hasher=WorstHasher())
     taker = cache.start([0, 4, 9])  # its first block has the hash of [2, 2]
     parent = cache.start([2, 2, 1, 0, 5])
