@@ -111,7 +111,7 @@ def attend_chunks(  # type: ignore[no-untyped-def]
     sums = scratch[sums_start : sums_start + most_tiles * ROWS * LANES].reshape(most_tiles, ROWS, LANES)
     output_bytes, query_bytes = np.uint64(ROWS * 4 * head_dim), np.uint64(2 * head_dim)
     part_step = np.uint64(query_rows) * query_bytes
-    all_rows, fetched_bytes = np.uint64(ROWS), head_bytes // np.uint64(FETCHES)
+    fetched_bytes = head_bytes // np.uint64(FETCHES)
     ahead = np.zeros(ROWS, np.uint64)
     ahead_at = np.uint64(ahead.ctypes.data)
 
@@ -149,6 +149,7 @@ def attend_chunks(  # type: ignore[no-untyped-def]
                 hidden = row_position + 1 - window - piece_start if window else -PIECE_TOKENS
                 head = kv_head * group + tile // num_row_tiles
                 first_query = first_row + tile % num_row_tiles * ROWS
+                rows_here = np.uint64(min(ROWS, num_rows - tile % num_row_tiles * ROWS))
                 queries_at = queries + np.uint64(head * num_parts) * part_step + np.uint64(first_query) * query_bytes
                 tile_tops = tops_at + np.uint64(4 * ROWS * tile)
                 tile_sums = sums_at + np.uint64(ROWS * ROW_BYTES * tile)
@@ -160,13 +161,13 @@ def attend_chunks(  # type: ignore[no-untyped-def]
                     ahead[i], ahead[PIECE_BLOCKS + i] = keys + following, values + following
                 tile_scores(head_dim, terms, queries_at, part_step, keys_at, num_quads, scores_at)
                 if hidden + ROWS > 0:
-                    soften(head_dim, terms, WINDOWED, FETCHES, ahead_at, all_rows, scores_at, hidden, num_seen,
+                    soften(head_dim, terms, WINDOWED, FETCHES, ahead_at, rows_here, scores_at, hidden, num_seen,
                            tile_tops, tile_sums, tile_output)  # fmt: skip
                 elif num_seen < PIECE_TOKENS:
-                    soften(head_dim, terms, CAUSAL, FETCHES, ahead_at, all_rows, scores_at, hidden, num_seen,
+                    soften(head_dim, terms, CAUSAL, FETCHES, ahead_at, rows_here, scores_at, hidden, num_seen,
                            tile_tops, tile_sums, tile_output)  # fmt: skip
                 else:
-                    soften(head_dim, terms, ALL, FETCHES, ahead_at, all_rows, scores_at, hidden, num_seen,
+                    soften(head_dim, terms, ALL, FETCHES, ahead_at, rows_here, scores_at, hidden, num_seen,
                            tile_tops, tile_sums, tile_output)  # fmt: skip
                 add_values(head_dim, terms, scores_at, values_at, num_steps, tile_output)
 
