@@ -4,7 +4,8 @@
 
     python tests/benchmarks/start.py "paged-chat ask Hi --max-tokens 1" "old/.venv/bin/paged-chat ask Hi --max-tokens 1"
 
-Each command runs once before, so that what is kept on the disk is there. Wall times mean something where other
+Each command runs once before, so that what is kept on the disk is there, Python's compiled modules included, whatever
+the environment says of those. Wall times mean something where other
 programs used little of the machine meanwhile, which is told; processor times also elsewhere.
 """
 
@@ -32,7 +33,8 @@ class Start:
 
 def run(command: str) -> Start:
     busy_s, started = machine_busy_s(), time.perf_counter()
-    with subprocess.Popen(shlex.split(command), stdout=subprocess.PIPE) as process:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    with subprocess.Popen(shlex.split(command), stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         process.stdout.read(1)
         first_s = time.perf_counter() - started
