@@ -2,6 +2,8 @@
 
 import itertools
 
+import pytest
+
 from cache_driver import CacheDriver, WorstHasher
 from paged_chat.engine.cache.block_hash import BlockHasher
 
@@ -67,7 +69,8 @@ def test_nobody_waits_for_a_block_that_its_writer_couldnt_publish():
     cache.check()
 
 
-def test_a_chain_that_couldnt_be_published_stays_hidden_while_others_hold_its_blocks():
+@pytest.mark.parametrize("child_ends_first", [False, True])
+def test_a_chain_that_couldnt_be_published_stays_hidden_while_others_hold_its_blocks(child_ends_first):
     """Its hash may be free again later, and its tokens published by another sequence. Who went on with the other's
     block then, and hung its own behind it, did so for those that share its blocks and hold nothing of the other."""
     cache = CacheDriver(num_blocks=6, block_size=2, hasher=WorstHasher())
@@ -77,11 +80,27 @@ def test_a_chain_that_couldnt_be_published_stays_hidden_while_others_hold_its_bl
     cache.finish(taker)
     cache.ask([2, 2, 7])  # in the taker's blocks: now [2, 2] is published
     assert cache.probe([2, 2, 7, 7]).num_cached_tokens == 3
-    cache.decode(parent, [8])
+    first, last = (child, parent) if child_ends_first else (parent, child)
+    cache.decode(first, [8])
     cache.check()
-    cache.finish(parent)
+    cache.finish(first)
     cache.check()
-    cache.decode(child, [6])
-    cache.finish(child)
+    cache.decode(last, [6])
+    cache.finish(last)
     cache.check()
     assert cache.counts()["referenced"] == 0
+
+
+def test_a_hidden_chain_that_was_given_up_is_published_when_it_comes_back():
+    cache = CacheDriver(num_blocks=4, block_size=2, hasher=WorstHasher())
+    taker = cache.start([0, 4])  # it has the hash of [2, 2]
+    hidden = cache.start([2, 2, 1])
+    cache.preempt(hidden)
+    cache.finish(taker)
+    cache.ask([9, 9, 8, 8, 7, 7])  # in all blocks there are: the taker's hash is free
+    assert cache.admit(hidden)
+    cache.compute(hidden)
+    assert cache.probe([2, 2, 1, 1]).num_cached_tokens == 2
+    cache.finish(hidden)
+    assert cache.probe([2, 2, 1, 1]).num_cached_tokens == 3
+    cache.check()
