@@ -49,5 +49,7 @@ AuthOption = Annotated[
 ]
 AuthFileOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", parser=named_path, help="The same from a file, USER:PASSWORD on each line."),
+    typer.Option(
+        metavar="FILE", parser=named_path, help="The same from a file, USER:PASSWORD on each line; read at the start."
+    ),
 ]

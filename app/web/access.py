@@ -31,11 +31,22 @@ def user_of(connection: HTTPConnection) -> str | None:
     app = connection.app
     if app.auth is None:
         return ""
-    for name in (f"access-token-{app.cookie_id}", f"access-token-unsecure-{app.cookie_id}"):
-        user = app.tokens.get(connection.cookies.get(name))
+    for token in _login_tokens(connection):
+        user = app.tokens.get(token)
         if user is not None:
             return str(user)
     return None
+
+
+def log_out(connection: HTTPConnection) -> None:
+    """Ends the login of the browser that asks, whatever cookies it keeps; the same person's other browsers stay in."""
+    for token in _login_tokens(connection):
+        connection.app.tokens.pop(token, None)
+
+
+def _login_tokens(connection: HTTPConnection) -> list[str | None]:
+    cookie_id = connection.app.cookie_id
+    return [connection.cookies.get(f"{name}-{cookie_id}") for name in ("access-token", "access-token-unsecure")]
 
 
 def _require_user(connection: HTTPConnection) -> str:

@@ -25,7 +25,7 @@ from ..counted import megabytes
 from ..errors import AttachmentRefused, ChatNotFound, MessageNotFound
 from ..service.chat_service import ChatService
 from ..service.send_plan import SendPlan
-from .access import DeletedChats, OwnChat, ServiceOf, User
+from .access import DeletedChats, OwnChat, ServiceOf, User, log_out
 from .plan_answer import plan_answer
 from .requests import ChatUpdate, NewChat, PlainText, Question, Retry
 from .views import hit_view
@@ -62,6 +62,12 @@ EXCEPTION_HANDLERS: dict[type[Exception], Callable[..., Any]] = {
     RequestValidationError: refuse_shape,
     HTTPException: refuse_http,
 }
+
+
+@router.post("/logout")
+def end_login(request: Request, _: User) -> Answer:
+    log_out(request)
+    return {}
 
 
 # Chats

@@ -64,6 +64,7 @@ const PATHS = {
   temporary: "M12 8v4l3 2M4.5 9a8 8 0 1 1-.4 4M4 5v4h4",
   pin: "M9 4h6l-1 6 3 3H7l3-3zM12 13v7",
   archive: "M4 5h16v4H4zM6 9v10h12V9M10 13h4",
+  leave: "M14 4H5v16h9M10 12h10M16 8l4 4-4 4",
   help: "M9.5 9a2.5 2.5 0 1 1 3.5 2.3c-.7.4-1 .9-1 1.7M12 17h.01",
 };
 

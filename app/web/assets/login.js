@@ -1,8 +1,31 @@
-// Gradio's login says when a password is wrong, and nothing when a field is empty, when too many were wrong, or when
-// the server has gone. This does.
+// How somebody with an account comes and goes. Gradio's login says when a password is wrong, and nothing when a field is
+// empty, when too many were wrong, or when the server has gone: this does. And it knows no way out.
+
+import { post } from "./api.js";
 
 const EMPTY = 422;
 const WRONG = 400; // which Gradio tells
+
+// A login is the browser's: all its tabs leave together.
+const otherTabs = new BroadcastChannel("paged-chat logged out");
+otherTabs.onmessage = leave;
+
+/** Null where there are no accounts. */
+export function loggedInUser() {
+  return window.gradio_config?.username ?? null;
+}
+
+export async function logOut() {
+  await post("logout");
+  otherTabs.postMessage(null);
+  leave();
+}
+
+/** To the login; the next one to sit here finds neither what was being written nor which chat was open. */
+function leave() {
+  sessionStorage.clear();
+  location.replace(location.pathname);
+}
 
 /** From now on, on the page that asks for a name and a password. */
 export function explainLogin() {

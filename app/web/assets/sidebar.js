@@ -3,6 +3,7 @@
 import { download, get, post, upload } from "./api.js";
 import { el, iconButton } from "./dom.js";
 import { counted, dayGroup } from "./format.js";
+import { logOut, loggedInUser } from "./login.js";
 import { askForLine, attempt, isByKeyboard, notify, openMenu } from "./notices.js";
 
 const SEARCH_PAUSE_MS = 180;
@@ -19,6 +20,8 @@ export class Sidebar {
     this.search = el("input", { type: "search", placeholder: "Search", maxlength: 1000, "aria-label": "Search in all chats", title: "Search (Ctrl K)" });
     this.list = el("nav", { class: "chat-list", "aria-label": "Chats" });
     this.importer = el("input", { type: "file", hidden: true, accept: ".json,.md,.zip", onchange: () => this.importPicked() });
+    const user = loggedInUser();
+    const leave = user !== null && iconButton("leave", `Log out ${user}`, () => attempt(logOut));
     const more = iconButton("more", "Import, export, archive", () => this.openMore(more), { "aria-haspopup": "menu" });
     this.element = el(
       "aside",
@@ -32,7 +35,7 @@ export class Sidebar {
       ),
       this.search,
       this.list,
-      el("div", { class: "sidebar-foot" }, more, iconButton("theme", "Light or dark", () => actions.toggleTheme()), iconButton("help", "Keys (Ctrl /)", () => actions.showHelp()), this.importer),
+      el("div", { class: "sidebar-foot" }, more, iconButton("theme", "Light or dark", () => actions.toggleTheme()), iconButton("help", "Keys (Ctrl /)", () => actions.showHelp()), leave, this.importer),
     );
     this.search.addEventListener("input", () => this.onSearch());
     this.search.addEventListener("keydown", (event) => this.onSearchKey(event));

@@ -66,6 +66,13 @@ def test_a_login_cookie_is_for_this_page_alone_and_no_script_reads_it(url):
         assert not any(flag.startswith(("domain", "samesite=none")) for flag in flags)
 
 
+def test_who_logs_out_takes_the_cookie_s_use_along_and_nobody_else_s(url):
+    here, elsewhere = (Asker(url, "; ".join(one.partition(";")[0] for one in logged_in(url, "ann"))) for _ in range(2))
+    assert here.post("/paged-chat/logout") == (200, "{}")
+    assert [one.post("/paged-chat/logout")[0] for one in (here, Asker(url))] == [401, 401]
+    assert elsewhere("GET", "/paged-chat/search?q=a")[0] == 200
+
+
 @pytest.mark.parametrize("path", ["/paged-chat/chats", "/paged-chat/import?name=a", "/paged-chat/attachments?name=a"])
 def test_nothing_of_a_strangers_request_is_read(stranger, path):
     """It claims a megabyte and sends none of it, and is answered all the same."""
