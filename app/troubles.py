@@ -44,7 +44,7 @@ def find_troubles(model: str, device: Device | None) -> Iterator[Trouble]:
     Everything is looked at and nothing is changed.
     """
     folder = home()
-    if not folder.is_dir() or not can_write(folder):
+    if not os.path.isdir(folder) or not can_write(folder):
         yield unwritable_home(folder)
         return  # what follows is about what lies in it
     yield from database_troubles()
@@ -55,7 +55,7 @@ def find_troubles(model: str, device: Device | None) -> Iterator[Trouble]:
 
 
 def unwritable_home(folder: Path) -> Trouble:
-    fault = "can't be written to" if folder.is_dir() else "can't be made"
+    fault = "can't be written to" if os.path.isdir(folder) else "can't be made"
     return Trouble(
         f"the home folder {folder} {fault}",
         "name another one with --home or PAGED_CHAT_HOME, or change the rights to it",

@@ -12,12 +12,13 @@ import xxhash
 def home() -> Path:
     """The folder named by PAGED_CHAT_HOME, or the system's place for a user's data; made private where it is new.
 
-    One that can't be made is reported by whoever has to write there: much works without.
+    One that can't be made is reported by whoever has to write there: much works without. Whoever asks whether something
+    is in it asks os.path: pathlib raises where a name is too long, or a folder above it isn't ours to enter.
     """
     chosen = os.environ.get("PAGED_CHAT_HOME")
     # pathlib's `expanduser` raises where ~name is nobody.
     path = os.path.expanduser(chosen) if chosen else platformdirs.user_data_dir("paged-chat", appauthor=False)
-    return _made(Path(path))
+    return _made(Path(path).absolute())
 
 
 def models_folder() -> Path:
@@ -41,7 +42,7 @@ def can_write(folder: Path) -> bool:
 
     It tries, because rights don't tell: root has all of them, and a disk can be mounted for reading alone.
     """
-    nearest = next((one for one in (folder, *folder.absolute().parents) if one.exists()), folder)
+    nearest = next((one for one in (folder, *folder.absolute().parents) if os.path.exists(one)), folder)
     try:
         with tempfile.TemporaryFile(dir=nearest):
             return True

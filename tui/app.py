@@ -179,7 +179,7 @@ class PagedChatTui(App[None]):
         else:
             if both := ", ".join(clashes(self.keymap)):
                 self.notify(f"{self.keymap_path}: {both}; only one of them happens", severity="warning")
-            if not self.keymap_path.exists():
+            if not os.path.exists(self.keymap_path):
                 with contextlib.suppress(PagedChatError), new_file(self.keymap_path) as out:
                     out.write(sample_keymap())
         self.set_keymap(self.keymap)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import sys
@@ -128,7 +129,7 @@ def examine(config: EngineConfig) -> Report:
         devices=devices,
         uses=uses,
         home=str(folder),
-        home_free_bytes=shutil.disk_usage(folder).free if folder.is_dir() else None,
+        home_free_bytes=shutil.disk_usage(folder).free if os.path.isdir(folder) else None,
         model=config.model,
         model_path=_path_of(config.model),
         checked=checked,

@@ -61,7 +61,7 @@ def look_at(path: Path) -> None:
 
     Every page is looked at too, which `open_database` leaves to whoever reads it: it takes as long as reading the file.
     """
-    if path.exists():
+    if os.path.exists(path):
         with errors_in_words(path):
             _refuse_what_isnt_ours(path, in_full=True)
 

@@ -39,7 +39,7 @@ class CatalogEntry:
 
     @property
     def is_here(self) -> bool:
-        return self.path.is_file() and self.path.stat().st_size == self.file.num_bytes
+        return os.path.isfile(self.path) and self.path.stat().st_size == self.file.num_bytes
 
 
 MAX_SHOWN_NAME = 200  # of a name that is none: a mistyped path is longer than most values
