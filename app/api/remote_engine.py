@@ -29,7 +29,7 @@ from .text_queries import RemoteText
 from .wire import Abort, Answer, Ask, Deltas, Ended, Loading, Refusal, Submit, error_named, from_json, to_json, write
 from .wire import read_news as read
 
-CONNECT_S = 5.0
+CONNECT_S = 30.0  # it was heard a moment ago, so it is there; but a busy machine may take long
 CLOSE_S = 1.0
 WHAT_TO_DO = "load a model here, or start the other program again"
 

@@ -12,6 +12,7 @@ from paged_chat.app import cli
 from paged_chat.app.commands import ask, bench
 from paged_chat.app.store.store import Store, default_path
 from paged_chat.engine.config import EngineConfig
+from patience import be_patient
 from scripted_engine import ScriptedEngine
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ def interruptible() -> Iterator[None]:
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, previous)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)
 
 
 @pytest.fixture

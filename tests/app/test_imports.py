@@ -7,9 +7,11 @@ import sys
 
 import pytest
 
+from patience import PATIENCE_S
+
 
 def python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def test_the_collector_looks_at_nothing_that_was_imported_and_at_all_that_comes_later():

@@ -20,6 +20,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from chat_page import BROWSER, FLAGS, ChatPage, Faults, context_of, free_port, is_browser_here
 from fake_engine import FakeEngine
+from patience import be_patient
 
 # Where it is set, as in CI, a browser that is missing is an error.
 REQUIRED = "PAGED_CHAT_REQUIRE_BROWSER"
@@ -30,6 +31,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker("browser")
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)
 
 
 @pytest.fixture(scope="module")

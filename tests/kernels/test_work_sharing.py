@@ -8,6 +8,7 @@ import pytest
 from paged_chat.kernels.cpu.simd import compiled
 from paged_chat.kernels.cpu.team import Team, default_threads
 from paged_chat.kernels.cpu.work_sharing import items, items_ahead, new_counters
+from patience import PATIENCE_S
 
 NUM_STAGES = 6
 
@@ -90,14 +91,14 @@ class SleepsInHelpers:
     def __call__(self):
         if threading.current_thread() is not self.caller:
             self.num_asleep.release()
-            assert self.let_go.wait(60)
+            assert self.let_go.wait(PATIENCE_S)
 
 
 def test_steps_are_complete_without_a_helper_that_never_wakes():
     team, sleep = Team(3), SleepsInHelpers()
     team.run(sleep)
     for _ in range(2):
-        assert sleep.num_asleep.acquire(timeout=60)
+        assert sleep.num_asleep.acquire(timeout=PATIENCE_S)
     results = [run_stages(team, seed) for seed in range(10)]
     sleep.let_go.set()
     # Now the helpers wake up, find the newest step complete, and help with the next ones.

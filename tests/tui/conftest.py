@@ -10,9 +10,8 @@ import pytest
 
 from chat_desk import ChatDesk
 from fake_engine import FakeEngine
-from paged_chat.app.store import database
 from paged_chat.tui.screens import service_screen
-from patience import PATIENCE_S
+from patience import PATIENCE_S, be_patient
 from tmux import Tmux
 
 
@@ -29,8 +28,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine any write may take so long that it would be told, or refused; no other story wants that."""
+    be_patient(monkeypatch)
     monkeypatch.setattr(service_screen, "WRITE_TOLD_AFTER_S", PATIENCE_S)
-    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", PATIENCE_S)
 
 
 @pytest.fixture

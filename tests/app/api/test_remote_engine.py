@@ -105,7 +105,7 @@ def test_text_functions_do_not_wait_for_a_step(fake, remote):
     remote.submit([5, 6], SamplingParams(), heard)
     start = time.monotonic()
     assert remote.engine.decode([5, 6])
-    assert time.monotonic() - start < 5.0
+    assert time.monotonic() - start < PATIENCE_S / 4  # the step ends after four times that, if nobody lets it go
     fake.go()
     heard.wait()
 

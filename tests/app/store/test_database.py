@@ -15,6 +15,7 @@ import pytest
 from paged_chat.app.errors import DiskFull, StoreBusy, StoreDamaged, StoreUnavailable
 from paged_chat.app.store import database
 from paged_chat.app.store.store import Store, default_path
+from patience import PATIENCE_S
 from turns import SEEDED, ask, finish
 
 
@@ -204,9 +205,10 @@ WRITE = textwrap.dedent("""
     from pathlib import Path
 
     sys.modules["pandas"] = None  # sqlite-utils looks for it, and finding it takes longer than all else
+    from paged_chat.app.store import database
     from paged_chat.app.store.store import Store
 
-    path, name = Path(sys.argv[1]), sys.argv[2]
+    path, name, database.BUSY_TIMEOUT_S = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
     sys.stdin.readline()  # all start at once
     with Store(path) as store:
         chat = store.create_chat(title=name)
@@ -219,14 +221,14 @@ WRITE = textwrap.dedent("""
 def test_processes_that_make_and_write_one_file_at_once_lose_nothing(home):
     names = ["one", "two", "three"]
     writers = [
-        subprocess.Popen([sys.executable, "-c", WRITE, default_path(), name], stdin=subprocess.PIPE, text=True)
-        for name in names
+        subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+        for command in ([sys.executable, "-c", WRITE, default_path(), name, str(PATIENCE_S)] for name in names)
     ]
     for writer in writers:
         writer.stdin.write("go\n")
         writer.stdin.flush()
     for writer in writers:
-        writer.communicate(timeout=180)
+        writer.communicate(timeout=PATIENCE_S)
     assert [writer.returncode for writer in writers] == [0, 0, 0]
     with Store(default_path()) as store:
         chats = {chat.title: chat for chat in store.chats()}

@@ -187,7 +187,7 @@ def test_damaged_headers_are_refused_or_read_but_never_crash(tiny_file, tmp_path
     path = tmp_path / "damaged.gguf"
     header_bytes = 12_000
     refused = 0
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(300):
         damaged = bytearray(whole)
         for position in random.integers(0, header_bytes, 3):
@@ -204,7 +204,7 @@ def test_damaged_headers_are_refused_or_read_but_never_crash(tiny_file, tmp_path
             assert "damaged.gguf" in str(error)  # noqa: PT017
             refused += 1
     assert refused > 20
-    assert time.perf_counter() - started < 30
+    assert time.process_time() - started < 30  # of the processor, which a busy machine doesn't stretch
 
 
 def header(num_tensors=0, num_entries=0, version=3, magic=b"GGUF"):
@@ -254,10 +254,10 @@ def tensor_info(shape, type_id=0, start=0, num_dimensions=None):
 def test_a_hostile_header_is_refused_quickly(tmp_path, content):
     path = tmp_path / "hostile.gguf"
     path.write_bytes(content)
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(ModelFileInvalid, match=r"hostile\.gguf"):
         load(path)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize(("version", "named"), [(1, "version 1"), (4, "version 4"), (3 << 24, "big-endian")])
