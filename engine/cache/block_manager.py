@@ -23,7 +23,7 @@ from .block import Block, Root
 from .block_hash import BlockHasher
 from .block_pool import BlockPool
 from .evicted_blocks import EvictedBlocks
-from .prefix_match import NOTHING, PrefixMatch, PrefixMatcher
+from .prefix_match import PrefixMatch, PrefixMatcher
 from .prefix_probe import MissKind, PrefixProbe
 
 # Evictions that are remembered, for each block of the pool: the chats of a pool that was filled so often again.
@@ -91,7 +91,7 @@ class BlockManager:
         across_roots: also tell how much the prompt would find under other salts, of which whoever asks must be allowed
         to know what they sent.
         """
-        match = self._matcher.match(token_ids, root) if self._prefix_caching else NOTHING
+        match = self._matcher.match(token_ids, root)
         probe = self._probe(token_ids, root, match)
         if not across_roots or probe.miss is None:
             return probe
@@ -138,8 +138,6 @@ class BlockManager:
         return len(match.blocks) < len(hashes) and hashes[len(match.blocks)] in self._being_computed
 
     def _match(self, sequence: Sequence) -> PrefixMatch:
-        if not self._prefix_caching:
-            return NOTHING
         return self._matcher.match(sequence.token_ids, sequence.root, sequence.block_hashes)
 
     def _probe(self, token_ids: Tokens[int], root: Root, match: PrefixMatch) -> PrefixProbe:
@@ -154,7 +152,7 @@ class BlockManager:
         if not self._prefix_caching:
             return
         num_full = len(sequence.token_ids) // self.block_size
-        for block_hash in self._hashes(sequence, num_full)[sequence.num_published_blocks : num_full]:
+        for block_hash in self._hashes(sequence, num_full)[sequence.num_published_blocks :]:
             self._being_computed.setdefault(block_hash, sequence)
 
     def _withdraw(self, sequence: Sequence, block_hash: bytes) -> None:
@@ -314,7 +312,7 @@ class BlockManager:
                 assert block.token_ids == tuple(self._tokens(sequence, position)), (
                     f"block {block.block_id} says it holds other tokens"
                 )
-        for block in self.pool.blocks[1:]:
+        for block in self.pool.blocks:
             held = counts.get(block, 0)
             assert block.ref_count == held, f"block {block.block_id} counts {block.ref_count} holders and has {held}"
         for sequence in self._being_computed.values():

@@ -24,9 +24,6 @@ class PrefixMatch:
         return len(self.blocks) * block_size + self.num_partial_tokens
 
 
-NOTHING = PrefixMatch([], None, 0)
-
-
 class PrefixMatcher:
     """Looks prompts up in a pool; changes nothing in it."""
 

@@ -217,6 +217,13 @@ def test_while_somebody_computes_idle_ones_keep_what_they_have():
     assert (running.scheduler.running, list(running.scheduler.waiting)) == ([decoding, idle], [late])
 
 
+def test_one_that_doesnt_fit_waits_where_nobody_is_left_to_make_room():
+    running = Running(num_blocks=3)
+    idle, large = running.idle(), running.waiting(33)
+    assert running.scheduler.schedule().num_tokens == {}
+    assert list(running.scheduler.waiting) == [idle, large]
+
+
 def test_an_idle_one_waits_until_it_has_something_to_compute():
     running = Running(num_blocks=4)
     idle, late = running.idle(), running.waiting(48)

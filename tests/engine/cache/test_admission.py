@@ -151,6 +151,14 @@ def test_after_a_failed_step_only_blocks_that_were_whole_before_are_found(cache)
     assert cache.probe(PROMPT[:20]).num_cached_tokens == 16
 
 
+def test_what_is_forgotten_is_computed_again(cache):
+    sequence = cache.start(PROMPT[:40])
+    cache.manager.forget_tail(sequence)
+    assert (sequence.num_computed_tokens, sequence.num_remaining_tokens, table(sequence)) == (32, 8, [1, 2, 3])
+    cache.compute(sequence)
+    cache.check()
+
+
 def test_a_manager_caches_keeps_nothing_free_and_remembers_four_pools_of_evictions_unless_told_otherwise():
     manager = BlockManager(3, 16)
     assert manager.pool.evicted.capacity == 4 * 3

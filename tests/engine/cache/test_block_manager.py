@@ -119,6 +119,7 @@ def test_salts_share_nothing(cache):
 def test_without_prefix_caching_nothing_is_kept():
     cache = CacheDriver(num_blocks=12, prefix_caching=False)
     cache.ask(PROMPT[:40])
+    cache.ask(PROMPT[:5])
     assert cache.counts() == {"empty": 11, "cached": 0, "referenced": 0}
     second = cache.start(PROMPT[:40])
     assert second.num_cached_tokens == 0
@@ -180,6 +181,12 @@ def test_a_request_learns_that_its_next_block_is_being_computed(cache):
     assert not cache.manager.computed_by_other(second)
 
 
+def test_who_finds_all_its_whole_blocks_waits_for_nobody(cache):
+    cache.ask(PROMPT[:32])
+    cache.admit(cache.sequence(range(40)))
+    assert not cache.manager.computed_by_other(cache.sequence(PROMPT[:40]))
+
+
 @pytest.mark.parametrize("end", ["finish", "preempt"])
 def test_nobody_waits_for_a_sequence_that_stopped_computing(cache, end):
     first, second = cache.sequence(PROMPT[:40]), cache.sequence(PROMPT[:40])
@@ -207,3 +214,10 @@ def test_a_longer_tail_takes_the_place_of_the_one_it_continues(cache):
     cache.ask(PROMPT[:24])
     assert cache.counts() == {"empty": 9, "cached": 2, "referenced": 0}
     assert cache.probe(PROMPT[:24]).num_cached_tokens == 23
+
+
+def test_a_tail_that_a_whole_block_begins_with_is_not_kept_beside_it(cache):
+    cache.ask(PROMPT[:32])
+    cache.ask(PROMPT[:20])
+    assert cache.counts() == {"empty": 9, "cached": 2, "referenced": 0}
+    assert cache.probe(PROMPT[:32]).num_cached_tokens == 31

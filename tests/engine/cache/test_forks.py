@@ -1,6 +1,7 @@
 """Forks and copy-on-write: who shares a block, who copies it, who writes in place."""
 
 from cache_driver import CacheDriver, table
+from paged_chat.engine.cache.prefix_probe import PrefixProbe
 
 PROMPT = list(range(1000, 1200))
 
@@ -81,6 +82,14 @@ def test_a_shared_tail_is_not_kept_by_the_first_to_leave(cache):
     cache.decode(parent, [1, 2])
     cache.finish(parent)
     assert cache.probe([*PROMPT[:20], 1, 2, 3]).num_cached_tokens == 22
+
+
+def test_the_last_to_leave_keeps_the_tail_that_it_has_shared(cache):
+    parent = cache.start(PROMPT[:20])
+    child = cache.fork(parent)
+    cache.finish(parent)
+    cache.finish(child)
+    assert cache.probe(PROMPT[:20]) == PrefixProbe(19, 1, 19)
 
 
 def test_a_copy_that_is_still_to_come_is_done_for_whoever_is_left(cache):

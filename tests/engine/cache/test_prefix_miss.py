@@ -122,6 +122,9 @@ def test_who_may_know_what_others_sent_learns_how_much_of_it_is_cached(cache: Ca
     probe = cache.manager.probe(PROMPT[:40], cache.root("bob"), across_roots=True)
     assert (probe.num_cached_tokens, miss_of(probe).num_tokens_elsewhere) == (0, 39)
     assert miss_of(cache.manager.probe([1, 2, 3], cache.root("bob"), across_roots=True)).num_tokens_elsewhere == 0
+    # What she finds of her own is more, and isn't elsewhere.
+    own = cache.manager.probe([*PROMPT[:30], 7, 8], cache.root("ann"), across_roots=True)
+    assert (own.num_cached_tokens, miss_of(own).num_tokens_elsewhere) == (30, 20)
 
 
 def test_of_many_others_the_newest_are_looked_at(cache: CacheDriver, monkeypatch: pytest.MonkeyPatch) -> None:
