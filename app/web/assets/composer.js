@@ -24,7 +24,7 @@ export class Composer {
     this.isNumberChosen = false; // here; else it is as the chat's settings have it
     this.comparison = null;
     this.isRunning = false;
-    this.field = el("textarea", { rows: 1, placeholder: "Message…", "aria-label": "Message", enterkeyhint: "send" });
+    this.field = el("textarea", { rows: 1, dir: "auto", placeholder: "Message…", "aria-label": "Message", enterkeyhint: "send" });
     this.chips = el("div", { class: "chips" });
     this.picker = el("input", { type: "file", multiple: true, hidden: true, onchange: () => this.attachPicked() });
     this.replies = el("select", { title: "How many replies, side by side", "aria-label": "Replies" });

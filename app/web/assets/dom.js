@@ -18,6 +18,15 @@ export function iconButton(icon, name, onclick, attributes = {}) {
   return el("button", { type: "button", class: "icon-button", title: name, "aria-label": name, onclick, ...attributes }, svg(icon));
 }
 
+const RIGHT_TO_LEFT = /^\P{L}*[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u;
+
+/** A block of a message, which reads from right to left where its first letter does; a thought's blocks each do. */
+export function directed(block) {
+  const blocks = block.tagName === "DETAILS" ? block.children : [block];
+  for (const one of blocks) if (RIGHT_TO_LEFT.test(one.textContent)) one.dir = "rtl"; // others cost no layout
+  return block;
+}
+
 /** Text that mostly is what it was: then nothing is laid out anew. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;

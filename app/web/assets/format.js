@@ -18,6 +18,12 @@ export function megabytes(bytes) {
   return `${Math.round(bytes / 1e6)} MB`;
 }
 
+/** The beginning of a text that may be long, for a sentence about it. */
+export function clipped(text, most = 60) {
+  const letters = [...text];
+  return letters.length <= most ? text : `${letters.slice(0, most - 1).join("").trimEnd()}…`;
+}
+
 /** A model's own name, without the folder or the account that it comes from. */
 export function shortModel(model) {
   return model.split(/[\\/]/).filter(Boolean).pop() ?? model;

@@ -39,5 +39,6 @@ function isListOpen(target) {
 
 export function showKeys(root) {
   const rows = KEYS.map(([key, meaning]) => el("tr", {}, el("th", { scope: "row" }, el("kbd", {}, key)), el("td", {}, meaning)));
-  openDialog(root, "Keys", el("table", { class: "keys" }, el("tbody", {}, ...rows)));
+  const close = el("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Close");
+  const dialog = openDialog(root, "Keys", el("table", { class: "keys" }, el("tbody", {}, ...rows)), el("div", { class: "dialog-buttons" }, close));
 }

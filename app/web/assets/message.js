@@ -1,7 +1,7 @@
 // One message: its text, which grows while a reply is written, and what can be done with it.
 
 import { ActionPreview } from "./action_preview.js";
-import { el, iconButton, setText, svg } from "./dom.js";
+import { directed, el, iconButton, setText, svg } from "./dom.js";
 import { costLine } from "./format.js";
 import { morphChildren } from "./morph.js";
 import { drawStrip } from "./panel_strip.js";
@@ -71,7 +71,7 @@ export class MessageNode {
     const template = document.createElement("template");
     const elements = newBlocks.map((html) => {
       template.innerHTML = html;
-      return template.content.firstElementChild;
+      return directed(template.content.firstElementChild);
     });
     morphChildren(this.body, elements, numKept);
     this.blocks.splice(numKept, Infinity, ...newBlocks);
@@ -170,7 +170,7 @@ export class MessageNode {
   /** The text in a field; what comes of it is sent as a sibling. `actions.planEdit` tells what that would cost. */
   beginEdit() {
     if (this.element.classList.contains("is-edited")) return;
-    const field = el("textarea", { class: "edit-field", "aria-label": "Edit the message", rows: 3 });
+    const field = el("textarea", { class: "edit-field", dir: "auto", "aria-label": "Edit the message", rows: 3 });
     field.value = this.view.text;
     const price = el("span", { class: "price" });
     const end = () => {

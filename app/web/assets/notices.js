@@ -3,13 +3,17 @@
 import { el } from "./dom.js";
 
 const NOTICE_MS = 7000;
+const GAP_PX = 8; // to the field below
+const LEAST_PX = 120; // of the window, where that field leaves no more
 
 let place;
 
-/** Where notices appear. */
+/** Where notices appear; root holds the composer. */
 export function mountNotices(root) {
-  place = el("div", { class: "notices", role: "status", "aria-live": "polite" });
+  place = el("div", { class: "notices", popover: "manual", role: "status", "aria-live": "polite" });
   root.append(place);
+  place.showPopover();
+  new ResizeObserver(stand).observe(root.querySelector(".composer"));
 }
 
 /**
@@ -17,7 +21,7 @@ export function mountNotices(root) {
  * {name: "Undo", run}, which takes the focus if it is told to.
  */
 export function notify(text, { action = null, takesFocus = false, isError = false } = {}) {
-  const notice = el("div", { class: isError ? "notice is-error" : "notice" }, el("span", {}, text));
+  const notice = el("div", { class: isError ? "notice is-error" : "notice" }, el("span", { dir: "auto" }, text));
   const close = () => {
     const hadFocus = notice.contains(document.activeElement);
     notice.remove();
@@ -31,8 +35,25 @@ export function notify(text, { action = null, takesFocus = false, isError = fals
   }
   notice.append(el("button", { type: "button", class: "notice-close", "aria-label": "Close", onclick: close }, "×"));
   place.append(notice);
+  stand();
+  lift();
   const endLater = () => setTimeout(() => (notice.matches(":hover, :focus-within") ? endLater() : close()), NOTICE_MS);
   endLater();
+}
+
+/** Above where is written, however much that is. */
+function stand() {
+  if (place.childElementCount === 0) return;
+  const { left, top, width } = document.querySelector(".composer").getBoundingClientRect();
+  const bottom = innerHeight - Math.max(top - GAP_PX, LEAST_PX);
+  place.style.cssText = `left: ${left}px; width: ${width}px; bottom: ${bottom}px`;
+}
+
+/** Over a dialog that was opened since. */
+function lift() {
+  if (!document.querySelector("dialog[open]")) return;
+  place.hidePopover();
+  place.showPopover();
 }
 
 /** Whether what somebody does now is done with a key, on something that isn't written in. */
@@ -102,7 +123,7 @@ export function openDialog(root, title, ...children) {
 
 /** Asks for a line of text; `run` gets it. */
 export function askForLine(root, title, value, run) {
-  const input = el("input", { type: "text", value, maxlength: 300, required: true, pattern: ".*\\S.*", title: "A name of at least one letter", "aria-label": title });
+  const input = el("input", { type: "text", dir: "auto", value, maxlength: 300, required: true, pattern: ".*\\S.*", title: "A name of at least one letter", "aria-label": title });
   const form = el(
     "form",
     { method: "dialog", onsubmit: () => run(input.value.trim()) },

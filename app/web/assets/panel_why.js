@@ -11,7 +11,10 @@ export class PanelWhy {
     this.words = el("p", { class: "why-words" });
     this.figures = el("p", { class: "panel-quiet why-figures" });
     this.element = el("details", { class: "panel-why", hidden: true }, el("summary", {}, "why not more?"), el("p", {}, this.which), this.words, this.figures);
-    this.element.addEventListener("toggle", () => this.ask());
+    this.element.addEventListener("toggle", async () => {
+      await this.ask();
+      if (this.element.open) this.element.scrollIntoView({ block: "nearest" }); // a phone's panel ends above it
+    });
     addEventListener("paged-chat:open", ({ detail }) => this.reset(detail.chatId));
     addEventListener("paged-chat:reply", ({ detail }) => this.takeNewest(detail));
     // A click on a reply, and walking to it by keyboard.

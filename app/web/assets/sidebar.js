@@ -2,7 +2,7 @@
 
 import { download, get, post, upload } from "./api.js";
 import { el, iconButton } from "./dom.js";
-import { counted, dayGroup } from "./format.js";
+import { clipped, counted, dayGroup } from "./format.js";
 import { logOut, loggedInUser } from "./login.js";
 import { askForLine, attempt, isByKeyboard, notify, openMenu } from "./notices.js";
 
@@ -77,7 +77,7 @@ export class Sidebar {
   }
 
   row(chat) {
-    const link = el("a", { href: `?chat=${chat.id}`, title: chat.title, onclick: (event) => this.onLink(event, chat.id) }, chat.title);
+    const link = el("a", { href: `?chat=${chat.id}`, dir: "auto", title: chat.title, onclick: (event) => this.onLink(event, chat.id) }, chat.title);
     const menu = iconButton("more", `More for ${chat.title}`, () => openMenu(menu, this.entries(chat)), { "aria-haspopup": "menu" });
     const classes = ["chat-row", chat.id === this.chatId && "is-open", chat.is_running && "is-running"].filter(Boolean);
     return el("div", { class: classes.join(" "), "data-id": chat.id }, chat.is_running && el("span", { class: "running-dot", title: "A reply is being written" }), link, menu);
@@ -109,7 +109,7 @@ export class Sidebar {
     const set = (is_archived) => attempt(() => post(`chats/${chat.id}`, { is_archived }));
     const takesFocus = isByKeyboard();
     if (!(await set(!chat.is_archived)) || chat.is_archived) return;
-    notify(`“${chat.title}” is in the archive.`, { action: { name: "Undo", run: () => set(false) }, takesFocus });
+    notify(`“${clipped(chat.title)}” is in the archive.`, { action: { name: "Undo", run: () => set(false) }, takesFocus });
   }
 
   async delete(chat) {
@@ -123,7 +123,7 @@ export class Sidebar {
       this.actions.leave(null);
       if (await attempt(() => post(`chats/${chat.id}/restore`))) this.actions.openChat(chat.id);
     };
-    notify(`“${chat.title}” is deleted.`, { action: { name: "Undo", run: undo }, takesFocus });
+    notify(`“${clipped(chat.title)}” is deleted.`, { action: { name: "Undo", run: undo }, takesFocus });
     if (chat.id === this.chatId) this.actions.newChat();
   }
 
@@ -145,8 +145,8 @@ export class Sidebar {
     const rows = answer.hits.map((hit) => {
       // Every other piece is a match.
       const pieces = hit.pieces.map((piece, index) => (index % 2 ? el("mark", {}, piece) : piece));
-      const words = hit.message_id === null ? el("span", { class: "hit-title" }, ...pieces) : el("span", { class: "hit-text" }, ...pieces);
-      const head = hit.message_id === null ? null : el("span", { class: "hit-title" }, hit.title);
+      const words = el("span", { class: hit.message_id === null ? "hit-title" : "hit-text", dir: "auto" }, ...pieces);
+      const head = hit.message_id === null ? null : el("span", { class: "hit-title", dir: "auto" }, hit.title);
       return el("a", { class: "hit", href: `?chat=${hit.chat_id}`, onclick: (event) => this.onLink(event, hit.chat_id, hit.message_id) }, head, words);
     });
     const heading = rows.length ? counted(rows.length, "place") : "Nothing found.";

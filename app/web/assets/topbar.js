@@ -15,7 +15,7 @@ export class TopBar {
   constructor(root, { openSettings, keepChat }) {
     this.root = root;
     this.chat = null;
-    this.title = el("button", { type: "button", class: "title", title: "Rename the chat", onclick: () => this.rename() });
+    this.title = el("button", { type: "button", class: "title", dir: "auto", title: "Rename the chat", onclick: () => this.rename() });
     this.mark = el("span", { class: "temporary-mark", hidden: true }, "temporary");
     this.keep = el("button", { type: "button", class: "button keep", hidden: true, onclick: keepChat, title: "Store this temporary chat" }, "Keep this chat");
     this.model = el("button", { type: "button", class: "model", onclick: openSettings, title: "Model and settings" });
