@@ -18,7 +18,7 @@ export class BlockPainter {
     const colour = (name) => style.getPropertyValue(name).trim();
     this.colours = Object.fromEntries(Object.entries(WORDS).map(([letter, word]) => [letter, colour(`--block-${word}`)]));
     this.ink = Object.fromEntries(Object.entries(this.colours).map(([letter, fill]) => [letter, inkOn(fill)]));
-    this.outline = colour("--block-free");
+    this.outline = colour("--free-outline");
   }
 
   resize(width, height, pitch) {
