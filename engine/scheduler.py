@@ -207,7 +207,7 @@ class Scheduler:
             return
         rooms = {sequence: _room(sequence) for sequence in step.num_tokens}
         for sequence, draft in self.drafter.draft(rooms, step.budget).items():
-            while draft and not self.manager.grow(sequence, 1 + len(draft)):
+            while not self.manager.grow(sequence, 1 + len(draft)):  # the slot of its own token is there already
                 draft.pop()
             if draft:
                 step.add_draft(sequence, draft)

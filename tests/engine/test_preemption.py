@@ -142,6 +142,14 @@ def test_what_was_given_up_isnt_handed_to_newcomers_or_guesses_in_the_same_step(
     assert running.scheduler.schedule().num_tokens == {decoding: 1, late: 5}
 
 
+def test_where_no_block_is_left_for_guesses_the_step_has_none():
+    drafter = ForetellingDrafter(length=2, num_right=2, foretell=lambda sequence, length: [7] * length)
+    running = Running(num_blocks=2, drafter=drafter)
+    decoding = running.decoding(15)
+    step = running.scheduler.schedule()
+    assert (step.num_tokens, step.drafts, drafter.drafts) == ({decoding: 1}, {}, [[7, 7]])
+
+
 def test_one_that_is_finished_leaves_its_last_block_findable_unless_that_is_forgotten():
     running = Running(num_blocks=5)
     kept, dropped = running.decoding(10), running.decoding(10)

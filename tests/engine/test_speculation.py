@@ -144,8 +144,10 @@ def test_a_reply_never_gets_longer_than_it_may():
 
 
 def test_at_the_end_of_the_window_and_of_the_pool_drafts_get_shorter():
-    windowed = make_core(max_model_len=20, drafter=ForetellingDrafter(length=6, num_right=6))
+    drafter = ForetellingDrafter(length=6, num_right=6)
+    windowed = make_core(max_model_len=20, drafter=drafter)
     assert tuple(ask(windowed, PROMPT, greedy(100)).token_ids) == reply_to(PROMPT, 12)
+    assert [len(draft) for draft in drafter.drafts] == [6, 3]
     full = make_core(num_blocks=3, drafter=ForetellingDrafter(length=6, num_right=0))
     assert tuple(ask(full, PROMPT, greedy(100)).token_ids) == reply_to(PROMPT, 32 + 1 - len(PROMPT))
     endless = make_core(max_model_len=20, drafter=ForetellingDrafter(length=6, num_right=6))

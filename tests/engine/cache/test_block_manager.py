@@ -101,6 +101,14 @@ def test_the_longest_of_several_continuations_is_reused(cache):
     assert cache.probe([*PROMPT[:18], 9, 9, 9]).num_cached_tokens == 18
 
 
+def test_a_part_of_a_block_that_somebody_holds_is_copied(cache):
+    first = cache.start(PROMPT[:40])
+    second = cache.sequence([*PROMPT[:20], 7])
+    assert cache.admit(second)
+    assert (table(first), table(second)) == ([1, 2, 3], [1, 4])
+    assert cache.compute(second) == ((2, 4),)
+
+
 def test_a_second_block_alike_behind_another_first_one_is_no_match(cache):
     cache.ask(PROMPT[:48])
     other = list(range(16)) + PROMPT[16:48]

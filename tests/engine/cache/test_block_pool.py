@@ -64,9 +64,9 @@ def test_holders_are_counted_and_the_last_one_frees(pool):
     pool.release(block)
     assert (block.ref_count, pool.num_shared) == (2, 1)
     pool.release(block)
-    assert (block.ref_count, pool.num_shared) == (1, 0)
+    assert (block.ref_count, pool.num_shared, pool.num_frees) == (1, 0, 0)
     pool.release(block)
-    assert (block.ref_count, pool.num_empty, pool.num_referenced) == (0, 5, 0)
+    assert (block.ref_count, pool.num_empty, pool.num_referenced, pool.num_frees) == (0, 5, 0, 1)
     pool.check_integrity()
 
 
@@ -126,6 +126,21 @@ def test_a_copied_source_counts_as_used(pool):
     pool.touch(first[0])
     take_ids(pool, 3)
     assert take_ids(pool, 2) == [2, 1]
+
+
+def test_a_held_block_that_is_copied_from_stays_held(pool):
+    [held] = take_chain(pool, "a", 1)
+    pool.touch(held)
+    assert (held.ref_count, pool.num_available) == (1, 4)
+    pool.check_integrity()
+
+
+def test_what_is_published_again_counts_as_evicted_no_more(pool):
+    release(pool, take_chain(pool, "a", 1))
+    release(pool, [pool.take() for _ in range(5)])
+    assert b"a0" in pool.evicted
+    take_chain(pool, "a", 1)
+    assert len(pool.evicted) == 0
 
 
 def test_an_evicted_block_is_found_no_more(pool):

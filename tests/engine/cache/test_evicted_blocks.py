@@ -42,6 +42,7 @@ def test_a_chain_is_found_block_by_block_and_then_its_tail() -> None:
         memory.add(block)
     assert num_tokens(memory, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]) == 10
     assert num_tokens(memory, [1, 2, 3, 4, 5, 6, 7, 8, 9, 11]) == 8  # the tail was there as a whole or not at all
+    assert num_tokens(memory, [1, 2, 3, 4, 5, 6, 7, 8]) == 8
     assert num_tokens(memory, [1, 2, 3, 4, 5, 6, 7, 9]) == 4
     assert num_tokens(memory, [1, 2, 3, 5]) == 0
     assert num_tokens(memory, []) == 0

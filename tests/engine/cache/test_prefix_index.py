@@ -60,6 +60,7 @@ def test_partial_prefixes_are_those_that_hold_nothing_else(index, blocks):
     index.add(blocks[3], ROOT, [1, 9], None)
     index.add(blocks[4], ROOT, [1, 2, 3, 4], b"h")
     assert index.partial_prefixes(ROOT, [1, 2, 3, 5]) == [blocks[1], blocks[2]]
+    assert index.partial_prefixes(ROOT, [1, 2, 3, 4]) == [blocks[1], blocks[2]]  # the full one isn't partial
     assert index.partial_prefixes(ROOT, [1, 2]) == [blocks[1]]
     assert index.partial_prefixes(OTHER_ROOT, [1, 2, 3]) == []
 

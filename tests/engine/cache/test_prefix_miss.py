@@ -90,6 +90,14 @@ def test_a_part_of_a_chat_that_was_evicted_begins_where_the_rest_ends(cache: Cac
     assert (miss.kind, miss.token_index, miss.block_index, miss.num_evicted_tokens) == (MissKind.EVICTED, 32, 2, 32)
 
 
+def test_what_was_evicted_and_is_cached_again_in_part_is_missing_from_there_on(cache: CacheDriver) -> None:
+    cache.ask(PROMPT[:40])
+    cache.ask(range(1000, 1000 + 16 * 11))  # takes the whole pool
+    cache.ask(PROMPT[:10])
+    miss = miss_of(cache.probe([*PROMPT[:40], 1, 2]))
+    assert (miss.kind, miss.token_index, miss.num_evicted_tokens) == (MissKind.EVICTED, 10, 30)
+
+
 def test_once_evictions_were_forgotten_nothing_is_called_new() -> None:
     cache = CacheDriver(num_blocks=12, num_evicted_remembered=3)
     cache.ask(PROMPT[:64])
