@@ -1,4 +1,4 @@
-"""Importing the engine, and Gradio, which is most of a start."""
+"""Importing the engine, and Gradio, which is most of a start, and what Ctrl-C does while something is imported."""
 
 import gc
 import os
@@ -15,14 +15,14 @@ def import_engine() -> None:
     """Imports what an engine needs, torch and Numba above all: a second, the first time."""
     # NumPy multiplies no matrices here; its library's threads would spin beside the import, waiting for some.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with _uncollected(), _ended_by_interrupt():
+    with _uncollected(), ended_by_interrupt():
         from paged_chat.engine import AsyncEngine, Engine  # noqa: F401
 
 
 @cache
 def import_page() -> None:
     """Imports what a page needs, Gradio above all: seconds, the first time."""
-    with _uncollected(), _ended_by_interrupt():
+    with _uncollected(), ended_by_interrupt():
         from .web.server import WebServer  # noqa: F401
 
 
@@ -44,10 +44,11 @@ def _uncollected() -> Iterator[None]:
 
 
 @contextmanager
-def _ended_by_interrupt() -> Iterator[None]:
+def ended_by_interrupt() -> Iterator[None]:
     """Lets Ctrl-C end the process at once, where it would have raised KeyboardInterrupt.
 
-    That doesn't always get through: torch takes it for a NumPy that can't be imported, and fails on it later.
+    That is a traceback while the command line itself is imported. And in an engine's imports it doesn't always get
+    through: torch takes it for a NumPy that can't be imported, and fails on it later.
     """
     if (
         threading.current_thread() is not threading.main_thread()

@@ -65,7 +65,7 @@ def check_wheel(wheel: Path) -> None:
     assert metadata["Requires-Python"] == "<3.15,>=3.11"
     assert "\n\n# paged-chat\n" in about["METADATA"].decode()
     entry_points = about["entry_points.txt"].decode()
-    assert "[console_scripts]\npaged-chat = paged_chat.app.cli:main\n" in entry_points
+    assert "[console_scripts]\npaged-chat = paged_chat.app.start:main\n" in entry_points
     for name in PROJECT["entry-points"]["paged_chat.commands"]:
         assert f"\n{name} = paged_chat." in entry_points
 

@@ -18,6 +18,7 @@ from paged_chat.engine.errors import PagedChatError
 from paged_chat.engine.home import home
 from paged_chat.engine.model import catalog
 
+from ..imports import import_engine
 from ..terminal_text import json_line
 from .engine_options import DeviceOption, DtypeOption, ModelOption, from_options
 from .help_option import HELP_OPTIONS
@@ -104,6 +105,7 @@ def doctor(
 
 def examine(config: EngineConfig) -> Report:
     """Looks at everything and changes nothing; a part that is broken becomes a fault, not an exception."""
+    import_engine()
     from paged_chat.engine.hardware import kernel_paths, list_devices, resolve_config
 
     from ..troubles import Trouble, find_troubles

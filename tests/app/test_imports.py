@@ -38,8 +38,19 @@ print(json.dumps({"torch": "torch" in sys.modules, "enabled": gc.isenabled(), "f
 
 
 # torch.nn comes in the middle; numpy is imported by torch's own library too, which swallows a KeyboardInterrupt.
-@pytest.mark.parametrize("module", ["numba", "numpy.linalg", "torch", "torch.nn"])
-def test_ctrl_c_while_it_imports_ends_it_at_once_and_silently(module):
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        ("ask Hi", "importlib.metadata"),
+        ("ask Hi", "typer"),
+        ("ask Hi", "numba"),
+        ("ask Hi", "numpy.linalg"),
+        ("ask Hi", "torch"),
+        ("ask Hi", "torch.nn"),
+        ("doctor", "numpy.linalg"),
+    ],
+)
+def test_ctrl_c_while_it_imports_ends_it_at_once_and_silently(command, module):
     done = python(f"""
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
@@ -48,8 +59,8 @@ class Press:
         if name == "{module}":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Press())
-sys.argv = ["paged-chat", "ask", "Hi"]
-from paged_chat.app.cli import main
+sys.argv = ["paged-chat", *"{command}".split()]
+from paged_chat.app.start import main
 main()
 """)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
