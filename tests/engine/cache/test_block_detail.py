@@ -57,6 +57,18 @@ def test_a_prompts_first_block_is_seen_while_it_is_written_with_the_one_who_writ
     assert [core.block(block_id).token_ids for block_id in (2, 3, 4)] == [tuple(PROMPT[:4]), tuple(PROMPT[4:7]), ()]
 
 
+def test_without_the_cache_a_whole_block_shows_its_own_tokens_alone():
+    core = make_core(SlotRunner(4), num_blocks=16, block_size=4, prefix_caching=False)
+    listener = Listener(core)
+    core.submit(PROMPT, greedy(4))
+    listener.step()
+    assert [core.block(block_id).token_ids for block_id in (1, 2, 3)] == [
+        tuple(PROMPT[:4]),
+        tuple(PROMPT[4:8]),
+        (PROMPT[8],),
+    ]
+
+
 def test_others_learn_only_how_many_hold_a_block(core):
     listener = Listener(core)
     core.submit(PROMPT, greedy(4), salt="ann")
@@ -76,6 +88,9 @@ def test_others_learn_only_how_many_hold_a_block(core):
         is_withheld=True,
     )
     assert not core.block(9, salt="bob").is_withheld  # it holds nothing
+    # The third is still being written.
+    assert core.block(3, salt="ann").token_ids == (PROMPT[8],)
+    assert core.block(3, salt="bob") == core.block(3).without_contents()
 
 
 def test_a_cached_block_keeps_its_tokens_when_nobody_holds_it(core):
