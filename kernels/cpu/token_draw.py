@@ -132,7 +132,7 @@ def _draw_one(logits, rest, peaks, sums, heaviest, weights, settings, top_k, num
         ids, theirs = _gather(logits, rest, top, inverse, sums, heaviest, least)
         total = _sum(theirs)
     else:
-        # What is below this comes to no more than may be left out, and is most of a vocabulary: few are sorted then.
+        # What is below this comes to no more than may be left out, and is most of a vocabulary: few are left then.
         negligible = max((1 - top_p) * total / logits.size, _ABOVE_NOTHING)
         ids, theirs = _gather(logits, rest, top, inverse, sums, heaviest, negligible)
     if top_p < 1:
