@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 if TYPE_CHECKING:
     from paged_chat.engine import Engine
 
-    from .transcript.transcript import ChatModel
+    from .transcript.chat_model import ChatModel
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")

@@ -57,11 +57,15 @@ def sample(logits: StepLogits, sequences: ListOf[Sequence], rows: ListOf[int]) -
     the seed and to the token's place in prompt and reply together.
     """
     logits.fetch(row for sequence, row in zip(sequences, rows, strict=True) if reads_whole_row(sequence.params))
-    drawing = {place for place, sequence in enumerate(sequences) if not _takes_likeliest(sequence.params)}
-    drawn = iter(draw([_draw(logits[rows[place]], sequences[place]) for place in sorted(drawing)]) if drawing else ())
+    wanted = {
+        place: _wanted(logits[row], sequence)
+        for place, (sequence, row) in enumerate(zip(sequences, rows, strict=True))
+        if not _takes_likeliest(sequence.params)
+    }
+    drawn = dict(zip(wanted, draw(list(wanted.values())), strict=True)) if wanted else {}
     tokens = []
     for place, (sequence, row) in enumerate(zip(sequences, rows, strict=True)):
-        token_id = next(drawn) if place in drawing else logits.likeliest(row)
+        token_id = drawn[place] if place in drawn else logits.likeliest(row)
         num_top = sequence.params.logprobs
         tokens.append(SampledToken(token_id, None if num_top is None else _logprobs(logits[row], token_id, num_top)))
     return tokens
@@ -90,7 +94,7 @@ def likely_tokens(logits: Tensor, sequence: Sequence, score: float, count: int) 
     return [LikelyToken(token_id, value, TokenLogprobs(token_id, own, top)) for token_id, value, own in tokens]
 
 
-def _draw(logits: NDArray[np.float32], sequence: Sequence) -> Draw:
+def _wanted(logits: NDArray[np.float32], sequence: Sequence) -> Draw:
     params = sequence.params
     number = uniform(sequence.seed, len(sequence.token_ids))
     if not has_penalties(params):

@@ -37,7 +37,7 @@ class StepLogits:
             self._fetched |= zip(missing, self.values[missing].float().cpu().numpy(), strict=True)
 
     def __getitem__(self, row: int) -> NDArray[np.float32]:
-        """One row [vocab], on the host. It isn't to be written to."""
+        """One row [vocab], on the host. Whoever changes it puts it back: several draw from the same."""
         if self._on_host is not None:
             return self._on_host[row]
         self.fetch([row])

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from paged_chat.engine.request import FinishReason, TokenLogprobs
 
-from ..transcript.transcript import ChatModel
+from ..transcript.chat_model import ChatModel
 
 Kind = Literal["chat", "text"]
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from paged_chat.engine.errors import PagedChatError
-from paged_chat.engine.model.catalog import MAX_SHOWN_NAME, is_same_model
+from paged_chat.engine.model.catalog import is_same_model, shown_name
 from paged_chat.engine.request import SamplingParams
 
 from ..service.engine_host import EngineHost, LoadedEngine
@@ -129,8 +129,7 @@ class OpenAIRoutes:
     def _check_model(self, name: str) -> None:
         here = self._host.config.model
         if not is_same_model(name, here):
-            asked = name if len(name) <= MAX_SHOWN_NAME else f"{name[:MAX_SHOWN_NAME]}…"
-            words = f"there is no model `{asked}` here: this server has `{here}`"
+            words = f"there is no model {shown_name(name)} here: this server has {here!r}"
             raise ApiError(404, words, param="model", code="model_not_found")
 
     def _user_of(self, request: Request) -> str:

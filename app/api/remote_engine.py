@@ -23,7 +23,7 @@ from paged_chat.engine.request import FinishReason, SamplingParams, TokenDelta
 from ..engine_query import Query
 from ..errors import EngineUnavailable
 from ..promises import fulfil, refuse
-from ..transcript.transcript import ChatModel
+from ..transcript.chat_model import ChatModel
 from .server_record import SOCKET_PATH, ServerRecord
 from .text_queries import RemoteText
 from .wire import Abort, Answer, Ask, Deltas, Ended, Loading, Refusal, Submit, error_named, from_json, to_json, write

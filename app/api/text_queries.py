@@ -8,7 +8,7 @@ from paged_chat.engine import ChatMessage
 
 from ..engine_query import text_query
 from ..service.served_engine import ServedEngine
-from ..transcript.transcript import ChatModel
+from ..transcript.chat_model import ChatModel
 
 
 @text_query

@@ -18,7 +18,8 @@ from paged_chat.engine.progress import LoadProgress, OnProgress
 from ..engine_query import Query
 from ..errors import EngineUnavailable, service_closed, words_of
 from ..promises import chained
-from ..transcript.transcript import ChatModel, Transcript
+from ..transcript.chat_model import ChatModel
+from ..transcript.transcript import Transcript
 from .chat_events import EnginePhase, EngineStatus, ModelFetch
 from .engine_guests import EngineGuests
 from .served_engine import EngineServer, ModelFigures, OpenEngine, ServedEngine, model_figures

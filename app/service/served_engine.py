@@ -12,7 +12,7 @@ from paged_chat.engine.progress import OnProgress
 from paged_chat.engine.request import SamplingParams, TokenDelta
 
 from ..engine_query import Query, engine_query
-from ..transcript.transcript import ChatModel
+from ..transcript.chat_model import ChatModel
 
 if TYPE_CHECKING:
     from paged_chat.engine import Engine

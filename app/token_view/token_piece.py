@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..engine_query import text_query
 
 if TYPE_CHECKING:
-    from ..transcript.transcript import ChatModel
+    from ..transcript.chat_model import ChatModel
 
 # Where bytes make no character by themselves, Python puts these.
 _LONE_BYTES = re.compile("[\udc80-\udcff]+")

@@ -7,30 +7,16 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from hashlib import blake2b
-from typing import Protocol
 
 from paged_chat.engine import ChatMessage
-from paged_chat.engine.errors import PromptTooLong
 
 from ..chats import Message
-from .context_policy import MIN_REPLY_TOKENS, cuts, reply_room
+from .chat_model import ChatModel
 from .divergence import Cause, Divergence, first_difference, how_rewritten
+from .window import Window
 
 MAX_REMEMBERED_PROMPTS = 32
 MAX_REMEMBERED_REPLIES = 2048
-MAX_REMEMBERED_SIZES = 65536
-
-
-class ChatModel(Protocol):
-    """What a transcript needs of a model: the functions of `Engine` that work on text, from any thread."""
-
-    def encode(self, text: str) -> list[int]: ...
-    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]: ...
-    def resumable(self, reply_token_ids: Sequence[int]) -> list[int]: ...
-    def encode_prompt(self, text: str) -> list[int]: ...
-    def decode(self, token_ids: Sequence[int]) -> str: ...
-    def token_bytes(self, token_id: int) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,20 +64,18 @@ class Transcript:
       that the engine reuses all that it has read.
     - A reply keeps its ids only where this model's tokenizer reads its text in them: in a chat that has changed models
       the ids of the other model's replies mean something else, or nothing.
-    - A chat longer than the window loses whole old turns (see context_policy.py). The same path is always cut at the
-      same place.
+    - A chat longer than the window loses whole old turns (see window.py). The same path is always cut at the same
+      place.
     - Where a prompt can't go on from what was sent before, the plan says from which token on, and why.
     """
 
     def __init__(self, model: ChatModel, window: int) -> None:
         """`window`: the model's `max_model_len`, tokens of prompt and reply together."""
         self._model = model
-        self._window = window
+        self._window = Window(model, window)
         self._sent: OrderedDict[tuple[str, int], _Sent] = OrderedDict()  # by chat and the question's id
         self._lock = threading.Lock()
         self._own_ids = lru_cache(MAX_REMEMBERED_REPLIES)(self._read_back)
-        self._turn_overhead = lru_cache(MAX_REMEMBERED_PROMPTS)(self._measure_turn)
-        self._sizes: dict[bytes, int] = {}  # in tokens, by the text's digest: texts may be whole files
 
     def encode(
         self,
@@ -160,7 +144,7 @@ class Transcript:
         if continue_reply:
             assert said[-1].role == "assistant", "only a reply can be continued"
             messages, reply = said[:-1], self._resumable(said[-1])
-        start, prompt = self._fit(system, messages, reply, max_tokens)
+        start, prompt = self._window.fit(system, messages, reply, max_tokens)
         left_out = path[:start]
         sent = _Sent(
             system_prompt or "", (*system, *messages[start:]), path[start].id if start < len(path) else -1, prompt
@@ -168,7 +152,7 @@ class Transcript:
         num_read, divergence = self._read_before(path, said, sent, (*prompt, *reply))
         plan = ContextPlan(
             token_ids=(*prompt, *reply),
-            window=self._window,
+            window=self._window.num_tokens,
             reply_token_ids=tuple(reply),
             left_out_ids=tuple(message.id for message in left_out),
             num_left_out_turns=sum(message.role == "user" for message in left_out),
@@ -220,74 +204,6 @@ class Transcript:
     def _resumable(self, reply: ChatMessage) -> list[int]:
         """The ids of a reply after which it goes on."""
         return self._model.resumable(self._model.encode(reply.content) if reply.token_ids is None else reply.token_ids)
-
-    # The window
-
-    def _fit(
-        self,
-        system: tuple[ChatMessage, ...],
-        messages: tuple[ChatMessage, ...],
-        reply: Sequence[int],
-        max_tokens: int | None,
-    ) -> tuple[int, tuple[int, ...]]:
-        """How many messages are left out, and the prompt of the others up to where the reply begins."""
-        system_size = self._size_of(system)
-        available = self._window - system_size
-        if available <= 0:
-            raise PromptTooLong(
-                f"the system prompt has {system_size:,} tokens, and the model's window holds {self._window:,}: "
-                "shorten it"
-            )
-        overhead = self._turn_overhead(system)
-        starts = [position for position, message in enumerate(messages) if message.role == "user"] or [0]
-        starts[0] = 0  # what an imported chat holds before its first question belongs to it
-        ends = [*starts[1:], len(messages)]
-        sizes = [self._size_of(messages[start:end]) + overhead for start, end in zip(starts, ends, strict=True)]
-        sizes[-1] += len(reply) - overhead  # of the last turn at least what was said is in the prompt
-        room = reply_room(max_tokens, available)
-        for turn in cuts(sizes, max(available // 2, 1)):
-            needed = room if turn < len(sizes) - 1 else min(room, MIN_REPLY_TOKENS)
-            if sum(sizes[turn:]) + needed > available:
-                continue
-            prompt = self._model.encode_chat((*system, *messages[starts[turn] :]))
-            if len(prompt) + len(reply) + needed <= self._window:
-                return starts[turn], tuple(prompt)
-        raise self._too_long(sizes[-1], system_size, is_reply=bool(reply))
-
-    def _measure_turn(self, system: tuple[ChatMessage, ...]) -> int:
-        """Tokens that the template adds to a turn's question and reply."""
-        question, reply = ChatMessage("user", "a"), ChatMessage("assistant", "a")
-        one, two = (*system, question), (*system, question, reply, question)
-        return max(len(self._model.encode_chat(two)) - len(self._model.encode_chat(one)) - 2 * self._size("a"), 0)
-
-    def _size_of(self, messages: Sequence[ChatMessage]) -> int:
-        """Tokens of what was said, without what a template adds."""
-        return sum(
-            self._size(message.content) if message.token_ids is None else len(message.token_ids) for message in messages
-        )
-
-    def _size(self, text: str) -> int:
-        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        size = self._sizes.get(digest)
-        if size is None:
-            if len(self._sizes) >= MAX_REMEMBERED_SIZES:
-                self._sizes.clear()
-            size = self._sizes[digest] = len(self._model.encode(text))
-        return size
-
-    def _too_long(self, num_tokens: int, num_system_tokens: int, *, is_reply: bool) -> PromptTooLong:
-        window = f"the model's window holds {self._window:,}"
-        if num_system_tokens:
-            window += f", {num_system_tokens:,} of them for the system prompt"
-        if is_reply:
-            return PromptTooLong(
-                f"this reply and its question have {num_tokens:,} tokens, and {window}: there is no room to go on; "
-                "ask for the rest in a new message"
-            )
-        return PromptTooLong(
-            f"this message has {num_tokens:,} tokens, and {window}, and the reply needs room too: shorten it, "
-            "or take a model with a larger window"
-        )
 
     # What was sent before
 

@@ -42,7 +42,7 @@ class CatalogEntry:
         return os.path.isfile(self.path) and self.path.stat().st_size == self.file.num_bytes
 
 
-MAX_SHOWN_NAME = 200  # of a name that is none: a mistyped path is longer than most values
+MAX_SHOWN_NAME = 200  # characters: a mistyped path is longer than most values
 
 CATALOG = (
     CatalogEntry(
@@ -238,9 +238,14 @@ def model_on_disk(model: str) -> ModelSource:
     raise ModelNotFound(f"{model} isn't on this machine yet; `paged-chat models pull {model}` fetches it")
 
 
+def shown_name(model: str) -> str:
+    """A name that is none, in a message."""
+    return shown(model, MAX_SHOWN_NAME)
+
+
 def _not_found(model: str) -> ModelNotFound:
     names = ", ".join(entry.name for entry in CATALOG)
     return ModelNotFound(
-        f"there is no model {shown(model, MAX_SHOWN_NAME)}: it is neither a name of the catalogue ({names}), nor a "
+        f"there is no model {shown_name(model)}: it is neither a name of the catalogue ({names}), nor a "
         "folder, nor a .gguf file, nor a hub id of the form owner/name"
     )

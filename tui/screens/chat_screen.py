@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.command import CommandPalette
 from textual.containers import Horizontal, Vertical
-from textual.events import Resize
 from textual.worker import Worker, WorkerState
 
 from paged_chat.app.chats import UNTITLED, MessageTree
@@ -36,26 +35,20 @@ from ..widgets.title_line import TitleLine
 from ..widgets.why_not_more import WhyNotMore
 from .chat_actions import ChatActions
 from .help_screen import HelpScreen
+from .side_columns import SideColumns
 
 if TYPE_CHECKING:
     from paged_chat.app.service.chat_service import ChatService
 
     from ..app import PagedChatTui
 
-WIDE = 110  # columns from which the side columns stand beside the conversation; narrower, they lie over it
 
-
-class ChatScreen(ChatActions):
+class ChatScreen(SideColumns, ChatActions):
     """Shows what the service tells; what people do is in the actions it inherits."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*screen_bindings()]
     COMMANDS: ClassVar[set[Any]] = {ActionProvider, ChatProvider}
     AUTO_FOCUS = "#prompt"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._wants_chats: bool | None = None  # None: as the width has it
-        self._wants_cache: bool | None = None
 
     def compose(self) -> ComposeResult:
         completions = Completions()
@@ -72,7 +65,7 @@ class ChatScreen(ChatActions):
         yield KeyLine()
 
     def on_mount(self) -> None:
-        self._arrange()
+        self.arrange_columns()
         self.show_title()
         self.screen_layout_refresh_signal.subscribe(self, lambda _: self._keep_notices_off_the_prompt())
 
@@ -148,9 +141,8 @@ class ChatScreen(ChatActions):
             self.follow_chat(chat_id)
         self._show_chats()
         self.show_title()
-        if self._is_over(self.query_one(ChatList)):
-            self._wants_chats = None
-            self._arrange()
+        if self.is_over(ChatList):
+            self.put_back(ChatList)
         self.prompt.focus()
 
     async def read_chat(self, chat_id: str) -> None:
@@ -234,42 +226,6 @@ class ChatScreen(ChatActions):
         self.query_one(CachePanel).show_engine(status)
         self.show_title()
 
-    # Layout
-
-    def on_resize(self, event: Resize) -> None:
-        self._arrange()
-
-    def action_toggle_chats(self) -> None:
-        chats = self.query_one(ChatList)
-        self._wants_chats = not chats.display
-        if self._wants_chats and not self._is_wide:
-            self._wants_cache = False
-        self._arrange()
-        (chats if chats.display else self.prompt).focus()
-
-    def action_toggle_cache(self) -> None:
-        panel = self.query_one(CachePanel)
-        self._wants_cache = not panel.display
-        if self._wants_cache and not self._is_wide:
-            self._wants_chats = False
-        self._arrange()
-        if not panel.display:
-            self.prompt.focus()
-
-    @property
-    def _is_wide(self) -> bool:
-        return self.size.width >= WIDE
-
-    def _is_over(self, column: ChatList | CachePanel) -> bool:
-        return column.display and not self._is_wide
-
-    def _arrange(self) -> None:
-        is_wide = self._is_wide
-        self.set_class(is_wide, "wide")
-        self.set_class(self.size.height < 24, "low")
-        self.query_one(ChatList).display = is_wide if self._wants_chats is None else self._wants_chats
-        self.query_one(CachePanel).display = is_wide if self._wants_cache is None else self._wants_cache
-
     def _keep_notices_off_the_prompt(self) -> None:
         completions = self.query_one(Completions)
         keep_notices_above(self, (completions if completions.is_open else self.prompt).region.y)
@@ -283,7 +239,7 @@ class ChatScreen(ChatActions):
         """
         self.app.clear_notifications()
         completions = self.query_one(Completions)
-        is_covered = self._is_over(self.query_one(ChatList)) or self._is_over(self.query_one(CachePanel))
+        is_covered = self.is_over(ChatList) or self.is_over(CachePanel)
         if completions.is_open:
             completions.close()
         elif self.edited_id is not None and not is_covered:  # before the reply: the prompt says that Esc leaves it
@@ -293,8 +249,7 @@ class ChatScreen(ChatActions):
         elif self.chat is not None and self.service is not None and self.service.stop(self.chat.id):
             pass
         elif is_covered:
-            self._wants_chats = self._wants_cache = None
-            self._arrange()
+            self.put_back(ChatList, CachePanel)
             self.prompt.focus()
         else:
             self.selected_id = None

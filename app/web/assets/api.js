@@ -12,15 +12,9 @@ async function ask(path, options) {
   }
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) {
-    throw new Error(answer.error ?? faultIn(answer) ?? `the server refused it (${response.status})`);
+    throw new Error(answer.error ?? `the server refused it (${response.status})`);
   }
   return answer;
-}
-
-/** What FastAPI says of a request that isn't of the right form: the first thing. */
-function faultIn({ detail }) {
-  const [first] = Array.isArray(detail) ? detail : [];
-  return first && `${first.loc.at(-1)}: ${first.msg}`;
 }
 
 export function get(path) {

@@ -241,7 +241,7 @@ def test_the_one_model_is_listed_and_found(client):
 @pytest.mark.parametrize(
     ("body", "status", "param", "code", "words"),
     [
-        ({"model": "gpt-5"}, 404, "model", "model_not_found", "there is no model `gpt-5` here"),
+        ({"model": "gpt-5"}, 404, "model", "model_not_found", "there is no model 'gpt-5' here"),
         ({"colour": 1}, 400, None, None, "Unrecognized request argument supplied: colour"),
         ({"messages": []}, 400, "messages", "invalid_type", "at least 1 item"),
         ({"messages": [{"role": "king", "content": "x"}]}, 400, "messages.0.role", "invalid_type", "'system'"),

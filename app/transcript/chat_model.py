@@ -1,0 +1,19 @@
+"""What is asked of a model about texts: by prompts, views and the API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from paged_chat.engine import ChatMessage
+
+
+class ChatModel(Protocol):
+    """The functions of `Engine` that work on text, from any thread."""
+
+    def encode(self, text: str) -> list[int]: ...
+    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]: ...
+    def resumable(self, reply_token_ids: Sequence[int]) -> list[int]: ...
+    def encode_prompt(self, text: str) -> list[int]: ...
+    def decode(self, token_ids: Sequence[int]) -> str: ...
+    def token_bytes(self, token_id: int) -> bytes: ...
