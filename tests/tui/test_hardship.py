@@ -3,6 +3,7 @@
 import contextlib
 import sqlite3
 
+import pytest
 from textual import events
 from textual.widgets import OptionList, Static
 
@@ -21,6 +22,23 @@ from terminal import Terminal, WatchedTui, open_terminal
 
 SIZES = [(60, 20), (140, 45), (80, 24), (200, 60), (61, 20), (120, 40)]
 MIXED = "**世界** 👩‍👩‍👧 שלום עולם\n\n| ключ | 値 |\n|---|--:|\n| é | 🙂 |\n\n```python\nname = '世界'\n```\n" * 5
+
+
+@pytest.fixture
+def impatient_desk(tmp_path, monkeypatch):
+    """One whose store gives up soon where another program holds the database."""
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.1)
+    with contextlib.closing(ChatDesk(tmp_path / "chats.db", FakeEngine())) as desk:
+        yield desk
+
+
+@contextlib.contextmanager
+def held_by_another(desk):
+    """Another program holds the database, meanwhile."""
+    with contextlib.closing(sqlite3.connect(desk.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
 
 
 def drawn(widget):
@@ -124,32 +142,24 @@ async def test_why_a_model_did_not_load_is_said_as_long_as_it_is_so(tmp_path):
             await terminal.until(lambda: str(shown.render()) == "model.gguf is gone: choose another one")
 
 
-async def test_what_can_not_be_stored_now_stays_in_the_prompt(tmp_path, monkeypatch):
-    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.1)
-    desk = ChatDesk(tmp_path / "chats.db", FakeEngine())
-    try:
-        async with open_terminal(desk) as terminal:
-            await terminal.send("before", "fine")
-            with contextlib.closing(sqlite3.connect(desk.path, isolation_level=None)) as other:
-                other.execute("BEGIN IMMEDIATE")
-                await terminal.write("while it is locked")
-                await terminal.keys("enter")
-                await terminal.until(lambda: "another program has been writing" in "".join(terminal.notices))
-                assert terminal.prompt.text == "while it is locked"
-                assert terminal.texts == ["before", "fine"]
-                other.execute("ROLLBACK")
+async def test_what_can_not_be_stored_now_stays_in_the_prompt(impatient_desk):
+    async with open_terminal(impatient_desk) as terminal:
+        await terminal.send("before", "fine")
+        with held_by_another(impatient_desk):
+            await terminal.write("while it is locked")
             await terminal.keys("enter")
-            await terminal.until(lambda: terminal.texts[2:3] == ["while it is locked"] and terminal.is_idle)
-    finally:
-        desk.close()
+            await terminal.until(lambda: "another program has been writing" in "".join(terminal.notices))
+            assert terminal.prompt.text == "while it is locked"
+            assert terminal.texts == ["before", "fine"]
+        await terminal.keys("enter")
+        await terminal.until(lambda: terminal.texts[2:3] == ["while it is locked"] and terminal.is_idle)
 
 
 async def test_the_screen_lives_on_while_another_program_holds_the_database(desk, monkeypatch):
     monkeypatch.setattr(service_screen, "WRITE_TOLD_AFTER_S", 0.1)
     async with open_terminal(desk) as terminal:
         await terminal.send("before", "fine")
-        with contextlib.closing(sqlite3.connect(desk.path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with held_by_another(desk):
             await terminal.write("while it is locked")
             await terminal.keys("enter")
             await terminal.until(lambda: any("Storing takes long" in notice for notice in terminal.notices))
@@ -161,46 +171,36 @@ async def test_the_screen_lives_on_while_another_program_holds_the_database(desk
             await terminal.keys("ctrl+k")
             assert not terminal.screen.query_one(CachePanel).display
             assert terminal.texts == ["before", "fine"]
-            other.execute("ROLLBACK")
         await terminal.until(lambda: terminal.texts[2:3] == ["while it is locked"] and terminal.is_idle)
         assert terminal.prompt.text == "the next thought"
 
 
-async def test_what_was_refused_while_the_next_was_written_is_one_step_up_in_the_history(tmp_path, monkeypatch):
-    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.1)
-    desk = ChatDesk(tmp_path / "chats.db", FakeEngine())
-    try:
-        async with open_terminal(desk) as terminal:
-            await terminal.send("before", "fine")
-            with contextlib.closing(sqlite3.connect(desk.path, isolation_level=None)) as other:
-                other.execute("BEGIN IMMEDIATE")
-                async with terminal.screen._writing:  # it is its turn once the next thought is written
-                    await terminal.write("while it is locked")
-                    await terminal.keys("enter")
-                    await terminal.until(lambda: terminal.prompt.text == "")
-                    await terminal.write("the next thought")
-                await terminal.until(lambda: "another program has been writing" in "".join(terminal.notices))
-                other.execute("ROLLBACK")
-            assert terminal.prompt.text == "the next thought"
-            await terminal.keys("up")
-            assert terminal.prompt.text == "while it is locked"
-            await terminal.keys("enter")
-            await terminal.until(lambda: terminal.texts[2:3] == ["while it is locked"] and terminal.is_idle)
-    finally:
-        desk.close()
+async def test_what_was_refused_while_the_next_was_written_is_one_step_up_in_the_history(impatient_desk):
+    async with open_terminal(impatient_desk) as terminal:
+        await terminal.send("before", "fine")
+        with held_by_another(impatient_desk):
+            async with terminal.screen._writing:  # it is its turn once the next thought is written
+                await terminal.write("while it is locked")
+                await terminal.keys("enter")
+                await terminal.until(lambda: terminal.prompt.text == "")
+                await terminal.write("the next thought")
+            await terminal.until(lambda: "another program has been writing" in "".join(terminal.notices))
+        assert terminal.prompt.text == "the next thought"
+        await terminal.keys("up")
+        assert terminal.prompt.text == "while it is locked"
+        await terminal.keys("enter")
+        await terminal.until(lambda: terminal.texts[2:3] == ["while it is locked"] and terminal.is_idle)
 
 
 async def test_what_is_asked_for_while_the_database_is_held_is_done_in_that_order_afterwards(desk):
     async with open_terminal(desk) as terminal:
         await terminal.send("before", "fine")
         chat = terminal.screen.chat
-        with contextlib.closing(sqlite3.connect(desk.path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with held_by_another(desk):
             for command in ("/rename first", "/temp 0.5", "/rename second", "/system Be brief."):
                 await terminal.write(command)
                 await terminal.keys("escape", "enter")
             assert desk.service.chat(chat.id).title == "before"
-            other.execute("ROLLBACK")
         await terminal.until(lambda: desk.service.chat(chat.id).system_prompt == "Be brief.")
         stored = desk.service.chat(chat.id)
         assert (stored.title, stored.sampling.temperature) == ("second", 0.5)
