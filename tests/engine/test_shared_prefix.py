@@ -14,12 +14,11 @@ from paged_chat.engine.model.sharing_trial import BLOCKS, ROWS, few_that_share, 
 from paged_chat.engine.model.trial import Trial, first_win
 from paged_chat.engine.shared_runs import SharingRule
 from paged_chat.kernels.cpu import amx
+from tile_products import needs_tiles
 
 PROMPT = torch.randint(3, 90, (330,), generator=torch.Generator().manual_seed(4)).tolist()
 SHAPE = {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 64, "num_hidden_layers": 2}
 ANY = SharingRule(min_rows=2, min_blocks=1)
-
-needs_tiles = pytest.mark.skipif(not amx.has_tiles(), reason="this processor, or this system, has no AMX tiles")
 
 
 @pytest.fixture

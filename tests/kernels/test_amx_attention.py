@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from paged_chat.kernels import choose_backend, reference
-from paged_chat.kernels.cpu import amx, amx_prefill
+from paged_chat.kernels.cpu import amx_prefill
 from paged_chat.kernels.cpu.amx_attention import plan_chunks
 from paged_chat.kernels.cpu.amx_pieces import PIECE_TOKENS
 from paged_chat.kernels.cpu.team import Team
+from tile_products import needs_tiles
 
-pytestmark = pytest.mark.skipif(not amx.has_tiles(), reason="this processor, or this system, has no AMX tiles")
+pytestmark = needs_tiles
 
 # Around the ends of blocks, tiles and pieces.
 CONTEXT_LENS = [1, 15, 16, 17, 127, 128, 129, 300]

@@ -19,7 +19,9 @@ from tile_products import (
     NO_BIAS,
     NUM_COLUMNS,
     TOLERANCES,
+    both_kinds,
     dense_product,
+    needs_tiles,
     normal,
     store_rows,
     strip_scratch,
@@ -27,15 +29,12 @@ from tile_products import (
     worst_error,
 )
 
-pytestmark = pytest.mark.skipif(not amx.has_tiles(), reason="this processor, or this system, has no AMX tiles")
+pytestmark = needs_tiles
 
 NAN = float("nan")
 HEAD_DIM = 64
 NUM_HEADS, NUM_KV_HEADS = 3, 2
 NUM_BLOCKS = 9
-
-
-both_kinds = pytest.mark.parametrize(("bits", "terms"), [(4, 1), (8, 3)])
 
 
 @pytest.fixture

@@ -17,7 +17,9 @@ from tile_products import (
     NO_BIAS,
     NUM_COLUMNS,
     TOLERANCES,
+    both_kinds,
     dense_product,
+    needs_tiles,
     normal,
     store_rows,
     strip_scratch,
@@ -25,12 +27,11 @@ from tile_products import (
     worst_error,
 )
 
-pytestmark = pytest.mark.skipif(not amx.has_tiles(), reason="this processor, or this system, has no AMX tiles")
+pytestmark = needs_tiles
 
 NUM_ROWS = [1, 15, 16, 17, 33, 80]
 
 all_kinds = pytest.mark.parametrize(("bits", "terms"), [(4, 1), (4, 3), (8, 1), (8, 3)])
-both_kinds = pytest.mark.parametrize(("bits", "terms"), [(4, 1), (8, 3)])
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
-"""What tests of tile products share: rows as the first factor, the dense truth, and how far off a row may be."""
+"""What tests of matrix tiles share: who runs them, rows as the first factor, the dense truth, how far off a row is."""
 
 from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from paged_chat.kernels.cpu import amx
@@ -14,6 +15,9 @@ from paged_chat.kernels.cpu.packed_linear import GroupedWeights
 from paged_chat.kernels.cpu.simd import compiled
 from paged_chat.kernels.cpu.team import Team
 from paged_chat.kernels.cpu.work_sharing import items
+
+needs_tiles = pytest.mark.skipif(not amx.has_tiles(), reason="this processor, or this system, has no AMX tiles")
+both_kinds = pytest.mark.parametrize(("bits", "terms"), [(4, 1), (8, 3)])
 
 NUM_COLUMNS = 3 * COLUMNS
 NO_BIAS = np.empty(0, np.float32)

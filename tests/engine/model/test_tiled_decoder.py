@@ -24,8 +24,9 @@ from paged_chat.kernels.cpu import amx
 from paged_chat.kernels.cpu.amx_layer import count_panels
 from paged_chat.kernels.cpu.paged_attention import ROWS_BY_PIECE
 from paged_decoder import PagedDecoder
+from tile_products import needs_tiles
 
-pytestmark = pytest.mark.skipif(not amx.has_tiles(), reason="this processor, or this system, has no AMX tiles")
+pytestmark = needs_tiles
 
 SHAPE = {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 64}
 WIDE = {"hidden_size": 192, "num_attention_heads": 3, "num_key_value_heads": 1}  # for heads of hidden_size / heads
