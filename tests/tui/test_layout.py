@@ -3,8 +3,11 @@
 import pytest
 from textual.widgets._toast import Toast
 
+from paged_chat.app.cache_view.block_view import BlockState
+from paged_chat.tui.block_colours import letter_style
 from paged_chat.tui.widgets.cache_panel import CachePanel
 from paged_chat.tui.widgets.chat_list import ChatList
+from paged_chat.tui.widgets.why_not_more import WhyNotMore
 from terminal import open_terminal
 
 
@@ -80,3 +83,17 @@ async def test_notices_never_cover_the_prompt_and_esc_puts_them_away(desk, size,
         for _ in range(2):
             terminal.screen.notify("notice 7, which was put away, once more")
         await terminal.until(lambda: len(shown_notices()) == 1)
+
+
+def test_letters_of_blocks_can_be_read_by_day():
+    light = [letter_style(state.look, is_dark=False) for state in BlockState]
+    assert light == [None, *(f"#10161C on {state.look.light}" for state in BlockState if state.look.light)]
+
+
+async def test_on_few_lines_all_of_a_reason_is_told_beside_the_pool(desk):
+    async with open_terminal(desk, size=(80, 24)) as terminal:
+        await terminal.send("one", "a1")
+        await terminal.keys("ctrl+k")
+        why = terminal.screen.query_one(WhyNotMore)
+        panel = terminal.screen.query_one(CachePanel)
+        await terminal.until(lambda: why.region.height > 4 and panel.content_region.contains_region(why.region))

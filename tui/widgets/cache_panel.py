@@ -12,6 +12,7 @@ from rich.text import Text
 from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.events import Resize
 from textual.widgets import Static
 from textual.worker import Worker, WorkerState
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 BUSY_S = 0.2  # between two looks while something happens
 IDLE_S = 1.0
+ROOMY = 30  # lines, from which on there is space between what is told
 NO_MODEL = "no model yet"
 QUIET = Style(dim=True)
 _KINDS = [f"{state.look.letter} {state}" for state in BlockState]
@@ -71,6 +73,9 @@ class CachePanel(Vertical):
 
     def on_show(self) -> None:
         self._news.set()
+
+    def on_resize(self, event: Resize) -> None:
+        self.set_class(event.size.height < ROOMY, "low")
 
     @work(exclusive=True, exit_on_error=False)
     async def _follow(self, service: ChatService) -> None:

@@ -14,7 +14,8 @@ class Completions(OptionList, can_focus=False):
     """Shown only while there is something to choose."""
 
     DEFAULT_CSS = """
-    Completions { height: auto; max-height: 9; display: none; border: none; background: $panel; padding: 0 1; }
+    Completions { height: auto; max-height: 9; display: none; border: none; background: $panel; padding: 0 1;
+        text-wrap: nowrap; text-overflow: ellipsis; }
     """
 
     def __init__(self) -> None:

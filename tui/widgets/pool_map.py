@@ -15,6 +15,7 @@ from textual.strip import Strip
 
 from paged_chat.app.cache_view.block_view import BlockState, PoolView
 
+from ..block_colours import letter_style
 from ..messages import BlockPointed
 
 
@@ -105,5 +106,5 @@ class PoolMap(ScrollView, can_focus=True):
 
 
 def _style(state: BlockState, is_dark: bool) -> Style:
-    colour = state.look.dark if is_dark else state.look.light
-    return Style(dim=True) if colour is None else Style(color=colour, bold=state is BlockState.SHARED)
+    style = letter_style(state.look, is_dark=is_dark)
+    return Style(dim=True) if style is None else Style.parse(style) + Style(bold=state is BlockState.SHARED)

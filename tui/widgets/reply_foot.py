@@ -14,6 +14,7 @@ from paged_chat.app.counted import counted
 from paged_chat.app.service.chat_events import ReplyUpdate
 from paged_chat.app.service.reply_cost import cost_words
 
+from ..block_colours import letter_style
 from ..key_names import key_of
 from ..plain_text import plain
 from .engine_words import short_name
@@ -108,7 +109,7 @@ class ReplyFoot(Widget):
 
 def _style_of(letter: str, is_dark: bool) -> str:
     look = next((kind.look for kind in StripKind if kind.look.letter == letter), None)
-    return QUIET if look is None else (look.dark if is_dark else look.light) or QUIET
+    return (look and letter_style(look, is_dark=is_dark)) or QUIET
 
 
 def _broken_between(words: list[str], width: int) -> list[str]:
