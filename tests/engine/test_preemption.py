@@ -160,6 +160,16 @@ def test_one_that_is_finished_leaves_its_last_block_findable_unless_that_is_forg
     assert running.scheduler.running == []
 
 
+def test_what_parts_from_one_that_waits_waits_behind_it_until_it_is_finished():
+    running = Running(num_blocks=5)
+    parent, late = running.waiting(5), running.waiting(5)
+    child = running.scheduler.fork(parent, 1)
+    assert list(running.scheduler.waiting) == [parent, child, late]
+    running.scheduler.finish(child)
+    assert list(running.scheduler.waiting) == [parent, late]
+    assert (parent.status, child.status) == (SequenceStatus.WAITING, SequenceStatus.FINISHED)
+
+
 def test_the_oldest_always_gets_on_however_small_the_pool():
     core = make_core(num_blocks=4, max_num_batched_tokens=8)
     listener = Listener(core)
@@ -285,3 +295,11 @@ def test_where_all_suspects_that_run_must_give_way_others_go_on():
     suspect.is_suspect = True
     assert running.scheduler.schedule().num_tokens == {decoding: 1}
     assert list(running.scheduler.waiting) == [suspect]
+
+
+def test_where_a_suspect_that_runs_gives_way_one_that_waits_may_take_its_block():
+    running = Running(num_blocks=3)
+    decoding, suspect, small = running.decoding(), running.decoding(), running.waiting(5)
+    suspect.is_suspect = small.is_suspect = True
+    assert running.scheduler.schedule().num_tokens == {small: 5}
+    assert (running.scheduler.running, list(running.scheduler.waiting)) == ([decoding, small], [suspect])
