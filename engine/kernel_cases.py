@@ -264,7 +264,7 @@ class KernelInputs:
 
     def packed_linear(self, width: int, bits: int) -> KernelCase:
         """Against the dense product with the very numbers that the packed weights stand for; float32 in and out."""
-        from ..kernels.cpu.packed_linear import pack, quantise
+        from ..kernels.cpu.grouped_weights import pack, quantise
         from ..kernels.cpu.packed_rows import packed_linear_rows
 
         hidden = torch.randn(33, width, generator=self._generator)

@@ -14,7 +14,7 @@ from paged_chat.kernels.cpu.paged_attention import ROWS_BY_PIECE
 from paged_chat.kernels.cpu.piece_attention import PART_HEADER, heads_at_once
 from paged_chat.kernels.cpu.simd import LANES
 from paged_chat.kernels.cpu.team import shared_team
-from paged_chat.kernels.cpu.tile_rows import GROUP
+from paged_chat.kernels.cpu.tile_rows import ACTIVATION_BYTES, GROUP
 from paged_chat.kernels.cpu.work_sharing import new_counters
 
 from .config import ModelConfig
@@ -22,7 +22,6 @@ from .decoder import DecoderInput
 from .packed_arrays import PackedArrays, StepRows, cache_addresses, plan_for
 from .packed_weights import HEAD_BITS
 
-LEVELS = 2  # bytes of an activation
 MAX_PACKED_ROWS = 96
 """With dense weights beside the packed ones: above, torch's matrix products are faster (docs/performance.md)."""
 
@@ -72,7 +71,6 @@ class PackedDecoder:
             KINDS[dtype],
             weights.bits,
             HEAD_BITS,
-            LEVELS,
             shared_terms,
             int(has_byte_tiles()),
         )
@@ -110,7 +108,7 @@ class PackedDecoder:
         shared_team().run(
             self._step,
             new_counters(num_stages(config.num_layers)),
-            weights.embed(inputs.input_ids, len(inputs.input_ids)),
+            weights.embed(inputs.input_ids, num_rows),
             rows.positions,
             rows.slots,
             rows.table_rows,
@@ -123,10 +121,10 @@ class PackedDecoder:
             logits,
             *weights.parameters(inputs.max_context_len),
             *cache_addresses(key_caches, value_caches),
-            np.empty((num_padded_rows, LEVELS, widest), np.int8),
+            np.empty((num_padded_rows, ACTIVATION_BYTES, widest), np.int8),
             np.empty((num_rows, widest // GROUP), np.float32),
             np.empty((num_rows, widest // GROUP), np.float32),
-            np.empty((num_padded_rows, LEVELS, inner), np.int8),
+            np.empty((num_padded_rows, ACTIVATION_BYTES, inner), np.int8),
             np.empty((num_rows, inner // GROUP), np.float32),
             np.empty((num_rows, inner // GROUP), np.float32),
             np.empty((num_rows, LANES * weights.num_tiles("qkv")), np.float32),

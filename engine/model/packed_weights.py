@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paged_chat.kernels.cpu.packed_linear import pack, quantise
+from paged_chat.kernels.cpu.grouped_weights import pack, quantise
 from paged_chat.kernels.cpu.simd import LANES
 from paged_chat.kernels.cpu.tile_rows import GROUP, group_bytes
 
@@ -23,7 +23,7 @@ HEAD_BITS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedWeights:
-    """L layers; tiles of 16 rows, groups of 32 columns (kernels/cpu/packed_linear.py)."""
+    """L layers; tiles of 16 rows, groups of 32 columns (kernels/cpu/grouped_weights.py)."""
 
     bits: int  # of the linear layers
     embedding: Tensor  # [vocab, W] bfloat16
@@ -43,15 +43,20 @@ def fits_packed(config: ModelConfig, block_size: int) -> bool:
     return block_size == LANES and config.head_dim % LANES == 0 and all(width % GROUP == 0 for width in columns)
 
 
-def packed_tensors(config: ModelConfig, bits: int) -> tuple[PreparedTensor, ...]:
-    """What a prepared file of packed weights holds, in the order in which `pack_weights` gives it."""
-    width, layers = config.hidden_size, config.num_layers
-    shapes = {
+def linear_shapes(config: ModelConfig) -> dict[str, tuple[int, int]]:
+    """Outputs and columns of a layer's products, by LINEARS."""
+    width = config.hidden_size
+    return {
         "qkv": (config.query_width + 2 * config.kv_width, width),
         "output": (width, config.query_width),
         "gate_up": (2 * config.intermediate_size, width),
         "down": (width, config.intermediate_size),
     }
+
+
+def packed_tensors(config: ModelConfig, bits: int) -> tuple[PreparedTensor, ...]:
+    """What a prepared file of packed weights holds, in the order in which `pack_weights` gives it."""
+    width, layers, shapes = config.hidden_size, config.num_layers, linear_shapes(config)
     has_bias = {
         "qkv": config.attention_bias,
         "output": config.output_bias,

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paged_chat.kernels.cpu.packed_linear import quantise
+from paged_chat.kernels.cpu.grouped_weights import quantise
 
 from ...kernels import choose_backend
 from ..batch import Batch

@@ -18,21 +18,20 @@ from paged_chat.kernels.cpu.arrays import KINDS
 from paged_chat.kernels.cpu.paged_attention import ROWS_BY_PIECE
 from paged_chat.kernels.cpu.piece_attention import PART_HEADER, heads_at_once
 from paged_chat.kernels.cpu.team import default_threads, shared_team
-from paged_chat.kernels.cpu.tile_rows import GROUP
+from paged_chat.kernels.cpu.tile_rows import ACTIVATION_BYTES, GROUP
 from paged_chat.kernels.cpu.work_sharing import new_counters
 
 from .config import ModelConfig
 from .decoder import DecoderInput
 from .packed_arrays import PackedArrays, StepRows, cache_addresses, plan_for
-from .packed_weights import HEAD_BITS
+from .packed_weights import HEAD_BITS, linear_shapes
 
 MIN_TILED_ROWS = 12
-LEVELS = 2  # bytes of an activation before the head
 MAX_EXACT_ROWS = 48
 """Up to so many rows, products keep 16 digits: time goes to the weights then, and short prompts are where a model's
 first choice is often close."""
 
-SHARED_TERMS = 3
+SHARED_TERMS = amx.EXACT
 """How exactly a decoding row attends to blocks that it shares: to 16 digits, as to those of its own."""
 
 
@@ -68,7 +67,7 @@ class TiledDecoder:
         """Writes the tokens' keys and values into their slots and gives the logits after `inputs.logits_rows`."""
         config, weights = self.config, self._weights
         num_rows, num_logits, num_decodes = len(inputs.input_ids), len(inputs.logits_rows), inputs.num_decodes
-        terms = 3 if num_rows <= MAX_EXACT_ROWS else 1
+        terms = amx.EXACT if num_rows <= MAX_EXACT_ROWS else amx.FAST
         group = config.num_heads // config.num_kv_heads
         rows, logits_rows = StepRows.from_input(inputs), inputs.logits_rows.numpy()
         plan = plan_for(inputs.shared_runs, config, num_decodes, uses_tiles=True)
@@ -78,24 +77,15 @@ class TiledDecoder:
         chunks = plan_chunks(rows.counts[num_decodes:], config.num_kv_heads, default_threads())
         chunks[:, 0] += num_decodes
         width, query_width, inner = config.hidden_size, config.query_width, config.intermediate_size
-        products = (
-            (width, query_width + 2 * config.kv_width),
-            (query_width, width),
-            (width, 2 * inner),
-            (inner, width),
-        )
-        num_threads = default_threads()
-        blocks = [count_blocks(num_rows, columns, outputs, terms, num_threads) for columns, outputs in products]
-        num_panels = count_panels(num_rows, width, num_threads)
+        num_panels = count_panels(num_rows, width, default_threads())
         panel_rows = -(-num_rows // max(num_panels, 1))
-        panel_blocks = [count_blocks(panel_rows, columns, outputs, terms, 1) for columns, outputs in products]
         first_logits_group = int(logits_rows.min(initial=_rounded_up(num_rows))) // ROWS
         # Panels have memory of their own, but for the last layer.
         num_scratch_rows = num_rows - ROWS * first_logits_group if num_panels else num_rows
         logits = np.empty((num_logits, weights.padded_vocab), np.float32)
         at_once = heads_at_once(group, config.head_dim)
         shared_team().run(
-            compile_step(config.head_dim, group, at_once, self._kind, weights.bits, HEAD_BITS, LEVELS, terms),
+            compile_step(config.head_dim, group, at_once, self._kind, weights.bits, HEAD_BITS, terms),
             new_counters(num_stages(config.num_layers)),
             weights.embed(inputs.input_ids, _rounded_up(num_rows)),
             rows.positions,
@@ -110,9 +100,9 @@ class TiledDecoder:
             chunks,
             _with_logits(chunks, logits_rows),
             first_logits_group,
-            np.array(blocks, np.int64),
+            self._blocks(num_rows, terms, default_threads()),
             num_panels,
-            np.array(panel_blocks, np.int64),
+            self._blocks(panel_rows, terms, 1),
             logits_rows,
             logits,
             config.num_kv_heads,
@@ -125,7 +115,7 @@ class TiledDecoder:
             self._tiles("queries", num_rows + 2 * ROWS, query_width, terms),
             num_rows + ROWS,
             np.empty((num_decodes, query_width), np.float32),
-            np.empty((num_logits, LEVELS, width), np.int8),
+            np.empty((num_logits, ACTIVATION_BYTES, width), np.int8),
             np.empty((num_logits, width // GROUP), np.float32),
             np.empty((num_logits, width // GROUP), np.float32),
             np.empty((num_decodes, query_width), np.float32),
@@ -133,6 +123,12 @@ class TiledDecoder:
             np.empty((len(plan.members), config.num_heads, PART_HEADER + config.head_dim), np.float32),
         )
         return torch.from_numpy(logits)[:, : config.vocab_size]
+
+    def _blocks(self, num_rows: int, terms: int, num_threads: int) -> NDArray[np.int64]:  # [4], by LINEARS
+        """Into how many blocks of rows each product of a layer is cut."""
+        products = linear_shapes(self.config).values()
+        counts = [count_blocks(num_rows, columns, outputs, terms, num_threads) for outputs, columns in products]
+        return np.array(counts, np.int64)
 
     def _tiles(self, name: str, num_rows: int, num_columns: int, terms: int) -> NDArray[np.uint8]:
         """Memory as `tiles_for` makes it, kept from step to step: the system takes long to give new memory."""

@@ -9,7 +9,7 @@ so A holds 16 rows of 32 columns as they are, and B holds 32 rows of 16 columns,
 C depends on its own row of A alone, and the order of its sum is fixed.
 
 Half of float32's digits are lost in bfloat16. Where that matters a number is kept as two, x = high + low, and a product
-as three, high·high + high·low + low·high: 16 digits for three times the work. `terms` says which: 1 or 3 products.
+as three, high·high + high·low + low·high: 16 digits for three times the work. `terms` says which: FAST or EXACT.
 """
 
 import ctypes
@@ -31,6 +31,7 @@ COLUMNS = 32  # of A; a row has 64 bytes
 TILE_BYTES = 1024
 ROW_BYTES = 64
 ONE_ROW, ONE_TILE = I64(ROW_BYTES), I64(TILE_BYTES)
+FAST, EXACT = 1, 3  # products for each product: `terms`
 UPPER_HALF = 0xFFFF0000 - (1 << 32)  # as a signed number
 
 NEEDED = ("amx-tile", "amx-bf16", "avx512f", "avx512dq", "avx512bf16")

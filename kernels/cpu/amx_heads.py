@@ -13,7 +13,8 @@ from . import amx, simd
 from .amx import ROW_BYTES, ROWS, TILE_BYTES
 from .amx_layout import num_parts_of
 from .amx_strip import FROM_BIAS, STRIP, STRIP_STRIDE, multiply_rows, unpack_strip
-from .rows import address_or_0, finish_head, narrow, norm_head, store_key, store_value
+from .heads import address_or_0, finish_head, norm_head, store_key, store_value
+from .rows import narrow
 from .simd import FLOAT32, FLOATS, LANES, compiled
 from .work_sharing import items_ahead
 

@@ -12,11 +12,9 @@ from .amx import COLUMNS, ROW_BYTES, ROWS
 from .amx_attention import attend_chunks, plan_chunks, scratch_floats
 from .amx_layout import num_parts_of, store_values, tiles_for
 from .arrays import address, stride_bytes
-from .simd import SOURCE_STAMP, compiled
+from .simd import LOG2_E, SOURCE_STAMP, compiled
 from .team import default_threads, shared_team
 from .work_sharing import items, new_counters
-
-LOG2_E = 1.4426950408889634
 
 
 @cache

@@ -5,6 +5,7 @@ a model with 3 query heads for each key head fill one tile and a half, where one
 What the stretch gives each of them becomes a part (piece_attention.py) that is merged with the rest of its context.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,10 @@ from .amx_pieces import (
     weave_values,
 )
 from .piece_attention import PART_HEADER
-from .simd import F32, FLOATS, LANES, compiled
+from .simd import F32, FLOATS, LANES, LOG2_E, compiled
 from .work_sharing import items
 
-LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453  # scores are powers of 2 here, and of e in a part
+LN_2 = math.log(2)  # scores are powers of 2 here, and of e in a part
 WEIGHT_TERMS = 1
 """Weights of values are rounded to bfloat16, as the values in the cache are; queries are not (amx.py)."""
 MOST_QUERIES = 64

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from . import amx
-from .amx import ROWS
+from .amx import EXACT, ROWS
 from .amx_attention import attend_chunks, scratch_floats
 from .amx_heads import scratch_rows
 from .amx_layer import ENTER_STAGES, LEAVE_STAGES, enter_attention, leave_attention
@@ -22,13 +22,12 @@ from .packed_linear import linear as packed_linear
 from .packed_linear import quantise_row
 from .paged_attention import attend_rows
 from .rows import norm_only
-from .simd import LANES, SOURCE_STAMP, compiled
+from .simd import LANES, LOG2_E, SOURCE_STAMP, compiled
 from .work_sharing import ROW, items
 
 STAGES_PER_LAYER, PANELS_STAGE = 12, 11
 FINAL_STAGES = 2
-EXACT = 3  # of amx.py's terms, for what a decoding row sees
-LOG2_E = np.float32(1.4426950408889634)  # scores are powers of 2 here
+SCORE_FACTOR = np.float32(LOG2_E)  # scores are powers of 2 here
 
 
 def num_stages(num_layers: int) -> int:
@@ -48,7 +47,7 @@ def panels_or_all(counters, stage, num_panels):  # type: ignore[no-untyped-def]
 
 @cache
 def compile_step(
-    head_dim: int, group: int, at_once: int, kind: int, bits: int, head_bits: int, levels: int, terms: int
+    head_dim: int, group: int, at_once: int, kind: int, bits: int, head_bits: int, terms: int
 ) -> Callable[..., None]:
     """The step for one model shape, as `packed_step.compile_step`."""
 
@@ -98,7 +97,7 @@ def compile_step(
         queries,  # scratch bfloat16 as uint8 [H, parts, query_rows, D]
         query_rows,
         decode_queries,  # scratch float32 [num_decodes, H D]
-        quants,  # scratch int8 [R, levels, W], as are the next two for the head
+        quants,  # scratch int8 [R, ACTIVATION_BYTES, W], as are the next two for the head
         scales,  # scratch float32 [R, W / 32]
         sums,
         decoded,  # scratch float32 [num_decodes, H D]
@@ -159,7 +158,7 @@ def compile_step(
                     enter_attention(head_dim, terms, bits, kind, here, first_stage + LEAVE_STAGES, blocks[0], total,
                                     norms[0][layer], weights[0][layer], biases[0][layer], norms[2][layer],
                                     norms[3][layer], ropes[layer], eps, cos, sin, positions, slots, num_decodes, scale,
-                                    scale * LOG2_E, keys, values, block_stride, first_group, last_row, num_heads,
+                                    scale * SCORE_FACTOR, keys, values, block_stride, first_group, last_row, num_heads,
                                     num_kv_heads, activation, activations_at, strip_weights, heads, decode_queries,
                                     queries_at, query_rows)  # fmt: skip
             if layer == num_layers:
@@ -188,8 +187,8 @@ def compile_step(
         for item in items(counters, stage, num_logits, 1):
             row = logits_rows[item]
             norm_only(total[row], final_norm, activation, eps)
-            quantise_row(levels, activation, quants[item], scales[item], sums[item])
-        packed_linear(head_bits, levels, 0, counters, stage + 1, head, activation[:0], quants, scales, sums, logits,
+            quantise_row(activation, quants[item], scales[item], sums[item])
+        packed_linear(head_bits, 0, counters, stage + 1, head, activation[:0], quants, scales, sums, logits,
                       np.uint64(0))  # fmt: skip
 
     return step

@@ -5,7 +5,6 @@ A core multiplies tiles in a unit of its own, so the rows before are gated by ve
 Activations lie as amx_layout.py says.
 """
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +16,7 @@ from numba.extending import intrinsic
 from . import amx, simd
 from .amx import COLUMNS, ROW_BYTES, ROWS, TILE_BYTES
 from .amx_layout import num_parts_of
-from .simd import FLOATS, HALVES, I64, LANES, compiled
+from .simd import FLOATS, HALVES, I64, LANES, LOG2_E, compiled
 from .tile_rows import GROUP, SCALE_BYTES, group_bytes
 
 STRIP = 2  # tiles of outputs that are computed together
@@ -26,7 +25,6 @@ FROM_BIAS, ONTO_OUTPUT = 0, 1  # where a sum of products begins
 
 MANTISSA_BITS = 23
 ONE_BITS = 0x3F800000  # 1.0 as float32
-LOG2_E = math.log2(math.e)
 
 assert GROUP == COLUMNS
 

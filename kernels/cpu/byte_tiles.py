@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from . import amx, simd
 from .amx import TILE_BYTES
 from .simd import FEATURES, FLOATS, I8, I64, INTS, LANES, compiled
-from .tile_rows import FOURS, GROUP, SCALE_BYTES, STEP_BITS, fetch_group, group_bytes
+from .tile_rows import ACTIVATION_BYTES, FOURS, GROUP, SCALE_BYTES, STEP_BITS, fetch_group, group_bytes
 
 AT_ONCE = 8  # rows of activations
-LEVELS = 2  # bytes of an activation
 TILES_AT_ONCE = GROUPS_AT_ONCE = 2  # their four sums fill as many tile registers
 NUM_SUMS = TILES_AT_ONCE * GROUPS_AT_ONCE
 SPREAD_BYTES = GROUP * LANES
@@ -65,8 +64,8 @@ def multiply_bytes(  # type: ignore[no-untyped-def]
     tile_step,  # bytes from the first to the second
     num_groups,  # even
     num_rows,  # of activations that are wanted, up to 8
-    quants,  # address of int8 [8, 2, columns], whatever rows are behind the wanted ones
-    level_step,  # bytes from a row's coarse bytes to its fine ones, and from there to the next row's
+    quants,  # address of int8 [8, ACTIVATION_BYTES, columns], whatever rows are behind the wanted ones
+    fine_step,  # bytes from a row's coarse bytes to its fine ones, and from there to the next row's
     scales,  # address of float32 [rows, groups], s
     sums,  # address of float32 [rows, groups], s Σ p
     scales_step,
@@ -84,7 +83,7 @@ def multiply_bytes(  # type: ignore[no-untyped-def]
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if not is_there.literal_value:
             return context.get_dummy_value()
-        (tile, tile_step, num_groups, num_rows, quants, level_step, scales, sums, scales_step, output, output_step,
+        (tile, tile_step, num_groups, num_rows, quants, fine_step, scales, sums, scales_step, output, output_step,
          totals, following) = arguments[2:]  # fmt: skip
         tiles = [tile, builder.add(tile, tile_step)]
         next_tiles = [following, builder.add(following, tile_step)]
@@ -106,7 +105,7 @@ def multiply_bytes(  # type: ignore[no-untyped-def]
                 amx.zero(builder, number)
             for g in range(GROUPS_AT_ONCE):
                 offset = builder.add(builder.mul(pair, I64(GROUPS_AT_ONCE * GROUP)), I64(g * GROUP))
-                amx.load_tile(builder, FIRST_ACTIVATIONS + g, simd.at(builder, quants, offset), level_step)
+                amx.load_tile(builder, FIRST_ACTIVATIONS + g, simd.at(builder, quants, offset), fine_step)
                 for t in range(TILES_AT_ONCE):
                     number = every_sum.index((t, g))
                     spread_at = simd.at(builder, spread, number * SPREAD_BYTES)
@@ -132,7 +131,7 @@ def multiply_bytes(  # type: ignore[no-untyped-def]
                     for start in (scales, sums)
                 )  # fmt: skip
                 total_at = simd.at(builder, totals, builder.mul(rows.index, I64(TOTAL_BYTES)))
-                row_at = simd.at(builder, summed_here, builder.mul(rows.index, I64(LEVELS * amx.ROW_BYTES)))
+                row_at = simd.at(builder, summed_here, builder.mul(rows.index, I64(ACTIVATION_BYTES * amx.ROW_BYTES)))
                 for t in range(TILES_AT_ONCE):
                     place = simd.at(builder, total_at, t * OUTPUT_BYTES)
                     total = simd.load(builder, place, FLOATS)

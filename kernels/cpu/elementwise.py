@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from .arrays import as_array, kind_of
-from .rows import narrow_row, norm_row, rotate, silu_mul_row, widen_row
+from .heads import rotate
+from .rows import narrow_row, norm_row, silu_mul_row, widen_row
 from .simd import LANES, SOURCE_STAMP, compiled
 from .team import shared_team
 from .work_sharing import items, new_counters

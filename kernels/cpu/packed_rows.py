@@ -11,10 +11,8 @@ from torch import Tensor
 from .packed_linear import linear, quantise_row
 from .simd import LANES, SOURCE_STAMP, compiled
 from .team import shared_team
-from .tile_rows import GROUP
+from .tile_rows import ACTIVATION_BYTES, GROUP
 from .work_sharing import items, new_counters
-
-LEVELS = 2  # bytes of an activation, as in the packed step
 
 
 @cache
@@ -25,15 +23,15 @@ def _compile_rows(bits: int) -> Callable[..., None]:
     def rows(counters, hidden, packed, bias, quants, scales, sums, output):  # type: ignore[no-untyped-def]
         _ = stamp
         for row in items(counters, 0, hidden.shape[0], 1):
-            quantise_row(LEVELS, hidden[row], quants[row], scales[row], sums[row])
-        linear(bits, LEVELS, 0, counters, 1, packed, bias, quants, scales, sums, output, np.uint64(0))
+            quantise_row(hidden[row], quants[row], scales[row], sums[row])
+        linear(bits, 0, counters, 1, packed, bias, quants, scales, sums, output, np.uint64(0))
 
     return rows
 
 
 def packed_linear_rows(
     hidden: Tensor,  # [T, in] float32
-    packed: NDArray[np.uint8],  # [tiles, groups, bytes], from `pack`
+    packed: NDArray[np.uint8],  # [tiles, groups, bytes], from `grouped_weights.pack`
     bits: int,
 ) -> Tensor:  # [T, 16 tiles] float32
     """hidden · weightᵀ; the columns behind the weight's own rows are 0."""
@@ -46,7 +44,7 @@ def packed_linear_rows(
         hidden.contiguous().numpy(),
         packed,
         np.empty(0, np.float32),
-        np.empty((num_rows, LEVELS, num_columns), np.int8),
+        np.empty((num_rows, ACTIVATION_BYTES, num_columns), np.int8),
         scales,
         np.empty_like(scales),
         output,

@@ -13,9 +13,10 @@ import numpy as np
 from . import amx
 from .amx_prefix import attend_alone, prefix_scratch
 from .byte_tiles import AT_ONCE, SCRATCH_BYTES, byte_tile_shapes_compiled
+from .heads import finish_heads
 from .packed_linear import gated_linear, linear, quantise_row
 from .paged_attention import attend_rows
-from .rows import finish_heads, norm_row
+from .rows import norm_row
 from .shared_pieces import attend_pieces, piece_scratch
 from .simd import SOURCE_STAMP, compiled
 from .tile_rows import GROUP
@@ -38,7 +39,6 @@ def compile_step(
     kind: int,
     bits: int,
     head_bits: int,
-    levels: int,
     shared_terms: int,
     byte_tiles: int,
 ) -> Callable[..., None]:
@@ -80,10 +80,10 @@ def compile_step(
         layer_stride,  # bytes
         block_stride,
         value_offset,  # bytes from a block's keys to its values
-        quants,  # scratch int8 [M padded to 8, levels, max(W, H D)]
+        quants,  # scratch int8 [M padded to 8, ACTIVATION_BYTES, max(W, H D)]
         scales,  # scratch float32 [M, max(W, H D) / 32]
         sums,
-        gated_quants,  # scratch int8 [M padded to 8, levels, I]
+        gated_quants,  # scratch int8 [M padded to 8, ACTIVATION_BYTES, I]
         gated_scales,  # scratch float32 [M, I / 32]
         gated_sums,
         qkv,  # scratch float32 [M, padded (H + 2 K) D]
@@ -119,9 +119,9 @@ def compile_step(
 
             for row in items(counters, stage, num_rows, 1):
                 norm_row(0, 0, total[row], narrow[row], norms[0][layer], activation, eps)
-                quantise_row(levels, activation, quants[row], scales[row], sums[row])
+                quantise_row(activation, quants[row], scales[row], sums[row])
 
-            linear(bits, levels, byte_tiles, counters, stage + 1, weights[0][layer], biases[0][layer], quants, scales,
+            linear(bits, byte_tiles, counters, stage + 1, weights[0][layer], biases[0][layer], quants, scales,
                    sums, qkv, scratch)  # fmt: skip
 
             for row in items(counters, stage + 2, num_rows, 1):
@@ -146,19 +146,19 @@ def compile_step(
                         part_starts[shares[layer]], shared_parts, parts, attended)  # fmt: skip
 
             for row in items(counters, stage + 6, num_rows, 1):
-                quantise_row(levels, attended[row], quants[row], scales[row], sums[row])
+                quantise_row(attended[row], quants[row], scales[row], sums[row])
 
-            linear(bits, levels, byte_tiles, counters, stage + 7, weights[1][layer], biases[1][layer], quants, scales,
+            linear(bits, byte_tiles, counters, stage + 7, weights[1][layer], biases[1][layer], quants, scales,
                    sums, narrow, scratch)  # fmt: skip
 
             for row in items(counters, stage + 8, num_rows, 1):
                 norm_row(0, 0, total[row], narrow[row], norms[1][layer], activation, eps)
-                quantise_row(levels, activation, quants[row], scales[row], sums[row])
+                quantise_row(activation, quants[row], scales[row], sums[row])
 
-            gated_linear(bits, levels, byte_tiles, counters, stage + 9, num_rows, weights[2][layer], biases[2][layer],
+            gated_linear(bits, byte_tiles, counters, stage + 9, num_rows, weights[2][layer], biases[2][layer],
                          quants, scales, sums, scratch, strip, gated_quants, gated_scales, gated_sums)  # fmt: skip
 
-            linear(bits, levels, byte_tiles, counters, stage + 10, weights[3][layer], biases[3][layer], gated_quants,
+            linear(bits, byte_tiles, counters, stage + 10, weights[3][layer], biases[3][layer], gated_quants,
                    gated_scales, gated_sums, narrow, scratch)  # fmt: skip
 
         stage = STAGES_PER_LAYER * num_layers
@@ -166,8 +166,8 @@ def compile_step(
         for item in items(counters, stage, num_logits, 1):
             row = logits_rows[item]
             norm_row(0, 0, total[row], narrow[row], final_norm, activation, eps)
-            quantise_row(levels, activation, quants[item], scales[item], sums[item])
-        linear(head_bits, levels, byte_tiles, counters, stage + 1, head, activation[:0], quants, scales, sums, logits,
+            quantise_row(activation, quants[item], scales[item], sums[item])
+        linear(head_bits, byte_tiles, counters, stage + 1, head, activation[:0], quants, scales, sums, logits,
                scratch)  # fmt: skip
         if byte_tiles:
             amx.release()

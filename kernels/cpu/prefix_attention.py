@@ -10,7 +10,7 @@ from torch import Tensor
 from ..prefix_plan import plan_prefixes
 from ..shared_run import SharedRun, whole_units
 from . import amx
-from .amx import COLUMNS
+from .amx import COLUMNS, EXACT
 from .amx_prefix import attend_alone, most_members, prefix_scratch, segment_blocks
 from .arrays import address, kind_of, stride_bytes
 from .attention import attention_decode
@@ -21,8 +21,6 @@ from .shared_pieces import attend_pieces, piece_scratch
 from .simd import SOURCE_STAMP, compiled
 from .team import default_threads, shared_team
 from .work_sharing import new_counters
-
-EXACT = 3  # of amx.py's terms
 
 
 @cache

@@ -8,6 +8,7 @@ the registers suffice. Sums are always taken in the same order, whatever the pro
 what is computed beside it, nor on where.
 """
 
+import math
 import platform
 import sys
 import zlib
@@ -29,6 +30,7 @@ SOURCE_STAMP = zlib.crc32(b"".join(path.read_bytes() for path in sorted(Path(__f
 function that is kept refers to this number, which makes it a part of the key: any change here compiles it anew."""
 
 LANES = 16
+LOG2_E = math.log2(math.e)  # e^x = 2^(x · log2 e)
 CACHE_LINE = 64
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F32, F16 = ir.FloatType(), ir.HalfType()
@@ -220,7 +222,7 @@ def exp(builder: Builder, value: Value) -> Value:
     processor to the next.
     """
     bounded = maximum(builder, value, floats(-88.0))
-    power = call(builder, "llvm.rint.v16f32", FLOATS, builder.fmul(bounded, floats(1.4426950408889634)))
+    power = call(builder, "llvm.rint.v16f32", FLOATS, builder.fmul(bounded, floats(LOG2_E)))
     rest = fma(builder, power, floats(-0.693359375), bounded)
     rest = fma(builder, power, floats(2.12194440e-4), rest)
     series = floats(1.9875691500e-4)

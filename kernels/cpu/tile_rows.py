@@ -25,8 +25,16 @@ SCALE_BYTES = 2 * 2 * LANES
 MOST_ROWS = 8 if NUM_REGISTERS >= 32 else 4
 """Of activations that share one reading of the weights, so that their sums stay in registers."""
 
+ACTIVATION_BYTES = 2
+"""A coarse one and a fine one: one alone flips close decisions between tokens (docs/performance.md)."""
+
+ARE_PAIRED = not MULTIPLIES_BYTES
+"""Whether an activation is kept as one number of 16 bits, not as two bytes apart."""
+
+COLUMN_BYTES = ACTIVATION_BYTES if ARE_PAIRED else 1  # from one column of activations to the next
+
 PAIR_ORDER = (0, 2, 1, 3)
-"""How each four columns follow each other where activations have 16 bits: one mask splits the weights then."""
+"""How each four columns follow each other where they are paired: one mask splits the weights then."""
 
 
 def group_bytes(bits: int) -> int:
@@ -34,21 +42,15 @@ def group_bytes(bits: int) -> int:
     return GROUP * LANES * bits // 8 + SCALE_BYTES
 
 
-def are_paired(levels: int) -> bool:
-    """Whether activations of so many bytes are kept as numbers of 16 bits, in `PAIR_ORDER`, not as separate bytes."""
-    return levels == 2 and not MULTIPLIES_BYTES
-
-
 @intrinsic
 def tile_rows(  # type: ignore[no-untyped-def]
     typing_context: Any,
     bits,  # 4 or 8, literal
     rows,  # of activations that share one reading of the weights, literal
-    levels,  # bytes of an activation, 1 or 2, literal
     tile,  # address of [groups, group_bytes]
     num_groups,
-    quants,  # address of int8 [rows, levels, columns], or of int16 [rows, columns] where they are paired
-    level_stride,  # bytes from the coarse bytes to the fine ones
+    quants,  # address of int8 [rows, ACTIVATION_BYTES, columns], or of int16 [rows, columns] where they are paired
+    fine_step,  # bytes from the coarse bytes to the fine ones
     quants_stride,  # bytes from row to row
     scales,  # address of float32 [rows, groups], s
     sums,  # address of float32 [rows, groups], s Σ p
@@ -58,14 +60,14 @@ def tile_rows(  # type: ignore[no-untyped-def]
     following,  # address of the tile that is wanted next: it is fetched meanwhile
 ):
     """One tile of weights times a few rows of activations."""
-    if not simd.are_literal(bits, rows, levels):
+    if not simd.are_literal(bits, rows):
         return None
-    num_bits, num_rows, num_levels = bits.literal_value, rows.literal_value, levels.literal_value
-    lanes, column_bytes = REGISTER_LANES, 2 if are_paired(num_levels) else 1
+    num_bits, num_rows = bits.literal_value, rows.literal_value
+    lanes = REGISTER_LANES
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        tile, groups, quants, level_step, quants_step, scales, sums, scales_step, output, output_step, following = (
-            arguments[3:]
+        tile, groups, quants, fine_step, quants_step, scales, sums, scales_step, output, output_step, following = (
+            arguments[2:]
         )
         zeros = simd.floats(0.0, lanes)
         totals = [simd.variable(builder, zeros) for _ in range(num_rows)]
@@ -81,14 +83,14 @@ def tile_rows(  # type: ignore[no-untyped-def]
                 builder.store(zeros, total)
             with cgutils.for_range(builder, groups) as loop:
                 group = builder.mul(loop.index, I64(group_bytes(num_bits)))
-                offset = builder.mul(loop.index, I64(column_bytes * GROUP))
+                offset = builder.mul(loop.index, I64(COLUMN_BYTES * GROUP))
                 here = [simd.at(builder, place, offset) for place in row_quants]
                 scale_at = simd.at(builder, simd.at(builder, tile, group), scale_offset)
                 weight_scale = simd.load_floats(builder, scale_at, simd.FLOAT16, lanes)
                 minimum_at = simd.at(builder, scale_at, SCALE_BYTES // 2)
                 weight_minimum = simd.load_floats(builder, minimum_at, simd.FLOAT16, lanes)
                 fetch_group(builder, simd.at(builder, following, group), num_bits)
-                products = _products(builder, simd.at(builder, fours, group), num_bits, here, level_step, num_levels)
+                products = _products(builder, simd.at(builder, fours, group), num_bits, here, fine_step)
                 for row, product in enumerate(products):
                     place = simd.at(builder, row_scales[row], builder.mul(loop.index, I64(4)))
                     scale = simd.load(builder, builder.add(scales, place), simd.F32)
@@ -103,7 +105,7 @@ def tile_rows(  # type: ignore[no-untyped-def]
                 simd.store(builder, builder.load(total), place)
         return context.get_dummy_value()
 
-    return types.void(bits, rows, levels, *([types.uint64] * 11)), generate
+    return types.void(bits, rows, *([types.uint64] * 11)), generate
 
 
 def fetch_group(builder: Builder, group: Value, num_bits: int) -> None:
@@ -112,14 +114,15 @@ def fetch_group(builder: Builder, group: Value, num_bits: int) -> None:
         simd.prefetch(builder, simd.at(builder, group, line))
 
 
-def _products(
-    builder: Builder, fours: Value, num_bits: int, rows: list[Value], level_step: Value, num_levels: int
-) -> list[Value]:
+def _products(builder: Builder, fours: Value, num_bits: int, rows: list[Value], fine_step: Value) -> list[Value]:
     """Of each row, Σ q p over one group, for as many rows of weights as a register has lanes."""
-    lanes, paired = REGISTER_LANES, are_paired(num_levels)
+    lanes = REGISTER_LANES
     flipped = WEIGHTS_ARE_SIGNED and num_bits == 8
-    kind = shorts_of(lanes) if paired else bytes_of(lanes)
-    sums = [[simd.variable(builder, simd.ints(0, lanes)) for _ in range(1 if paired else num_levels)] for _ in rows]
+    kind = shorts_of(lanes) if ARE_PAIRED else bytes_of(lanes)
+    sums = [
+        [simd.variable(builder, simd.ints(0, lanes)) for _ in range(1 if ARE_PAIRED else ACTIVATION_BYTES)]
+        for _ in rows
+    ]
     for total in itertools.chain.from_iterable(sums):
         builder.store(simd.ints(0, lanes), total)
 
@@ -127,15 +130,15 @@ def _products(
         stored = simd.load(builder, simd.at(builder, fours, builder.mul(index, I64(4 * LANES))), kind)
         if flipped:
             stored = builder.xor(stored, _all(stored, 0x80))
-        here = builder.mul(index, I64(8 if paired else 4))
-        for offset, weights in (_pairs if paired else _fours)(builder, stored, num_bits):
+        here = builder.mul(index, I64(4 * COLUMN_BYTES))
+        for offset, weights in (_pairs if ARE_PAIRED else _fours)(builder, stored, num_bits):
             for quants, totals in zip(rows, sums, strict=True):
                 place = simd.at(builder, builder.add(quants, here), offset)
                 for total in totals:
                     columns = builder.bitcast(simd.splat(builder, simd.load(builder, place, I32), lanes), kind)
-                    dot = dot_pairs if paired else dot_fours
+                    dot = dot_pairs if ARE_PAIRED else dot_fours
                     builder.store(dot(builder, builder.load(total), weights, columns), total)
-                    place = builder.add(place, level_step)
+                    place = builder.add(place, fine_step)
 
     num_stored = FOURS * num_bits // 8
     if NUM_REGISTERS >= 32:
@@ -147,12 +150,12 @@ def _products(
 
     products = []
     for place, totals in zip(rows, sums, strict=True):
-        by_level = []
+        by_byte = []
         for total in totals:
             value = builder.load(total)
-            by_level.append(builder.add(value, _times_128(builder, place)) if flipped else value)
-            place = builder.add(place, level_step)
-        *coarse, fine = by_level
+            by_byte.append(builder.add(value, _times_128(builder, place)) if flipped else value)
+            place = builder.add(place, fine_step)
+        *coarse, fine = by_byte
         products.append(builder.add(builder.shl(coarse[0], simd.ints(STEP_BITS, lanes)), fine) if coarse else fine)
     return products
 

@@ -12,7 +12,7 @@ from paged_chat.kernels.cpu.amx import COLUMNS, ROWS
 from paged_chat.kernels.cpu.amx_heads import project_heads, scratch_rows
 from paged_chat.kernels.cpu.amx_layout import tiles_for
 from paged_chat.kernels.cpu.arrays import address, stride_bytes
-from paged_chat.kernels.cpu.packed_linear import pack, quantise
+from paged_chat.kernels.cpu.grouped_weights import pack, quantise
 from paged_chat.kernels.cpu.simd import BFLOAT16, compiled
 from paged_chat.kernels.cpu.work_sharing import new_counters
 from tile_products import (

@@ -10,7 +10,7 @@ from paged_chat.kernels.cpu import amx
 from paged_chat.kernels.cpu.amx import COLUMNS, ROWS
 from paged_chat.kernels.cpu.amx_layout import tiles_for
 from paged_chat.kernels.cpu.amx_linear import add_linear, count_blocks, gated_linear
-from paged_chat.kernels.cpu.packed_linear import pack, quantise
+from paged_chat.kernels.cpu.grouped_weights import pack, quantise
 from paged_chat.kernels.cpu.simd import LANES, compiled
 from paged_chat.kernels.cpu.work_sharing import new_counters
 from tile_products import (

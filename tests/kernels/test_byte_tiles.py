@@ -7,14 +7,15 @@ import pytest
 
 from paged_chat.kernels.cpu import amx
 from paged_chat.kernels.cpu.byte_tiles import AT_ONCE, SCRATCH_BYTES, byte_tile_shapes_compiled, has_byte_tiles
-from paged_chat.kernels.cpu.packed_linear import gated_linear, linear, pack, quantise, quantise_row
+from paged_chat.kernels.cpu.grouped_weights import pack, quantise
+from paged_chat.kernels.cpu.packed_linear import gated_linear, linear, quantise_row
 from paged_chat.kernels.cpu.rows import silu_mul_row
 from paged_chat.kernels.cpu.simd import FLOAT32, compiled
-from paged_chat.kernels.cpu.tile_rows import GROUP
+from paged_chat.kernels.cpu.tile_rows import ACTIVATION_BYTES, GROUP
 from paged_chat.kernels.cpu.work_sharing import new_counters
 
 needs_byte_tiles = pytest.mark.skipif(not has_byte_tiles(), reason="this processor, or this system, has no such tiles")
-NUM_OUT, LEVELS = 128, 2
+NUM_OUT = 128
 
 
 @cache
@@ -28,11 +29,11 @@ def compile_both(bits, byte_tiles):
         scratch = np.uint64(memory.ctypes.data)
         num_rows = hidden.shape[0]
         for row in range(num_rows):
-            quantise_row(LEVELS, hidden[row], quants[row], scales[row], sums[row])
+            quantise_row(hidden[row], quants[row], scales[row], sums[row])
         if byte_tiles:
             amx.configure(np.uint64(shapes.ctypes.data))
-        linear(bits, LEVELS, byte_tiles, counters, 0, packed, bias, quants, scales, sums, output, scratch)
-        gated_linear(bits, LEVELS, byte_tiles, counters, 1, num_rows, packed, bias, quants, scales, sums, scratch,
+        linear(bits, byte_tiles, counters, 0, packed, bias, quants, scales, sums, output, scratch)
+        gated_linear(bits, byte_tiles, counters, 1, num_rows, packed, bias, quants, scales, sums, scratch,
                      strip, gated_quants, gated_scales, gated_sums)  # fmt: skip
         if byte_tiles:
             amx.release()
@@ -47,14 +48,14 @@ def gate_then_round(output, quants, scales, sums):
     activation = np.empty(output.shape[1] // 2, np.float32)
     for row in range(output.shape[0]):
         silu_mul_row(FLOAT32, output[row], activation)
-        quantise_row(LEVELS, activation, quants[row], scales[row], sums[row])
+        quantise_row(activation, quants[row], scales[row], sums[row])
 
 
 def room(num_rows, num_columns):
     """Quants of whole eights of rows, scales and sums."""
     padded_rows = -(-num_rows // AT_ONCE) * AT_ONCE
     tables = np.zeros((2, num_rows, num_columns // GROUP), np.float32)
-    return np.full((padded_rows, LEVELS, num_columns), 77, np.int8), tables[0], tables[1]
+    return np.full((padded_rows, ACTIVATION_BYTES, num_columns), 77, np.int8), tables[0], tables[1]
 
 
 def compute(bits, byte_tiles, num_rows, num_columns, has_bias):

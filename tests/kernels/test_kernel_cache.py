@@ -20,12 +20,12 @@ KEPT = {
     "rope": elementwise._compile_rope(BFLOAT16),
     "silu_mul": elementwise._compile_silu_mul(BFLOAT16),
     "packed rows": packed_rows._compile_rows(4),
-    "packed step": packed_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 2, 0, 0),
-    "packed step that shares by tiles": packed_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 2, 1, 1),
+    "packed step": packed_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 0, 0),
+    "packed step that shares by tiles": packed_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 1, 1),
     "shared attention": prefix_attention._compile(64, 3, BFLOAT16, 0),
     "shared attention by tiles": prefix_attention._compile(64, 3, BFLOAT16, 1),
     "tiled attention": amx_prefill._compile(64, 1),
-    "tiled step": amx_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 2, 1),
+    "tiled step": amx_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 1),
 }
 
 

@@ -6,10 +6,11 @@ import gguf
 import numpy as np
 import pytest
 
-from paged_chat.kernels.cpu.packed_linear import LARGEST, GroupedWeights, linear, pack, quantise, quantise_row
+from paged_chat.kernels.cpu.grouped_weights import LARGEST, GroupedWeights, pack, quantise
+from paged_chat.kernels.cpu.packed_linear import linear, quantise_row
 from paged_chat.kernels.cpu.simd import LANES, compiled
 from paged_chat.kernels.cpu.team import Team
-from paged_chat.kernels.cpu.tile_rows import GROUP, PAIR_ORDER, STEPS, are_paired, group_bytes
+from paged_chat.kernels.cpu.tile_rows import ACTIVATION_BYTES, ARE_PAIRED, GROUP, PAIR_ORDER, STEPS, group_bytes
 from paged_chat.kernels.cpu.work_sharing import new_counters
 
 NO_BIAS = np.empty(0, np.float32)
@@ -24,14 +25,14 @@ def normal(generator, *shape):
     return generator.standard_normal(shape, dtype=np.float32)
 
 
-def make_multiply(bits, levels):
+def make_multiply(bits):
     """linear over rows that are rounded first, as the packed step does both."""
 
     @compiled()
     def step(counters, packed, bias, hidden, quants, scales, sums, output):
         for row in range(hidden.shape[0]):
-            quantise_row(levels, hidden[row], quants[row], scales[row], sums[row])
-        linear(bits, levels, 0, counters, 0, packed, bias, quants, scales, sums, output, np.uint64(0))
+            quantise_row(hidden[row], quants[row], scales[row], sums[row])
+        linear(bits, 0, counters, 0, packed, bias, quants, scales, sums, output, np.uint64(0))
 
     def multiply(weights, hidden, bias=NO_BIAS, team=None):
         hidden = np.ascontiguousarray(hidden)
@@ -40,7 +41,7 @@ def make_multiply(bits, levels):
         if len(bias):
             bias = np.pad(bias, (0, len(packed) * LANES - num_out))
         scales = np.empty((num_rows, hidden.shape[1] // GROUP), np.float32)
-        quants = np.empty((num_rows, levels, hidden.shape[1]), np.int8)
+        quants = np.empty((num_rows, ACTIVATION_BYTES, hidden.shape[1]), np.int8)
         output = np.full((num_rows, len(packed) * LANES), np.nan, np.float32)
         (team or Team(1)).run(
             step, new_counters(1), packed, bias, hidden, quants, scales, np.empty_like(scales), output
@@ -51,17 +52,16 @@ def make_multiply(bits, levels):
 
 
 @cache
-def compiled_multiply(bits, levels):
-    return make_multiply(bits, levels)
+def compiled_multiply(bits):
+    return make_multiply(bits)
 
 
 @pytest.fixture
-def multiply(bits, levels):
-    return compiled_multiply(bits, levels)
+def multiply(bits):
+    return compiled_multiply(bits)
 
 
 both_widths = pytest.mark.parametrize("bits", [4, 8])
-both_levels = pytest.mark.parametrize("levels", [1, 2])
 
 
 # Rounding
@@ -188,39 +188,29 @@ def test_a_byte_of_four_bits_holds_two_columns_that_stand_16_apart():
 # Rounding a row of activations
 
 
-@compiled()
-def round_row_to_one(values, quants, scales, sums):
-    quantise_row(1, values, quants, scales, sums)
-
-
-@compiled()
-def round_row_to_two(values, quants, scales, sums):
-    quantise_row(2, values, quants, scales, sums)
-
-
-def whole_numbers(quants):  # int8 [levels, columns] → int64 [columns]
+def whole_numbers(quants):  # int8 [ACTIVATION_BYTES, columns] → int64 [columns]
     """What the bytes of a rounded row stand for, in either of the forms that processors want them in."""
-    if are_paired(len(quants)):
+    if ARE_PAIRED:
         return quants.view(np.int16).reshape(-1, 4)[:, np.argsort(PAIR_ORDER)].reshape(-1).astype(np.int64)
-    return quants[0].astype(np.int64) if len(quants) == 1 else STEPS * quants[0].astype(np.int64) + quants[1]
+    return STEPS * quants[0].astype(np.int64) + quants[1]
 
 
-def rounded_row(values, levels):
+def rounded_row(values):
     """(the values that the bytes stand for, in float64; scales; sums)"""
-    quants = np.full((levels, len(values)), 99, np.int8)
+    quants = np.full((ACTIVATION_BYTES, len(values)), 99, np.int8)
     scales, sums = np.empty((2, len(values) // GROUP), np.float32)
-    (round_row_to_one if levels == 1 else round_row_to_two)(values, quants, scales, sums)
+    quantise_row(values, quants, scales, sums)
     whole = whole_numbers(quants)
-    assert np.abs(whole).max(initial=0) <= (127 if levels == 1 else 127 * STEPS)
+    assert np.abs(whole).max(initial=0) <= 127 * STEPS
     by_group = whole.reshape(-1, GROUP)
     np.testing.assert_array_equal(sums, scales * by_group.sum(axis=1).astype(np.float32))
     return (by_group * scales.astype(np.float64)[:, None]).reshape(-1), scales
 
 
-@pytest.mark.parametrize(("levels", "steps"), [(1, 127), (2, 127 * 256)])
-def test_a_row_is_off_by_half_a_step_of_its_groups_largest(generator, levels, steps):
+def test_a_row_is_off_by_half_a_step_of_its_groups_largest(generator):
+    steps = 127 * 256
     values = normal(generator, 40 * GROUP) * np.repeat(10.0 ** generator.uniform(-20, 20, 40), GROUP).astype(np.float32)
-    rounded, scales = rounded_row(values, levels)
+    rounded, scales = rounded_row(values)
     largest = np.abs(values).reshape(-1, GROUP).max(axis=1)
     np.testing.assert_allclose(scales, largest / steps, rtol=1e-6)
     error = np.abs(rounded - values).reshape(-1, GROUP).max(axis=1)
@@ -228,28 +218,25 @@ def test_a_row_is_off_by_half_a_step_of_its_groups_largest(generator, levels, st
     assert (error <= largest * (0.5 / steps + 4e-7)).all()
 
 
-@both_levels
-def test_a_row_of_zeros_is_zeros(levels):
-    rounded, scales = rounded_row(np.zeros(2 * GROUP, np.float32), levels)
+def test_a_row_of_zeros_is_zeros():
+    rounded, scales = rounded_row(np.zeros(2 * GROUP, np.float32))
     assert (rounded == 0).all()
     assert (scales == 0).all()
 
 
-@both_levels
-def test_a_row_of_the_smallest_numbers_is_next_to_nothing(generator, levels):
+def test_a_row_of_the_smallest_numbers_is_next_to_nothing(generator):
     """Here the factor that makes integers of them overflows; what comes out is off, but no more than they are small."""
     values = normal(generator, GROUP) * np.float32(1e-38)
-    quants, (scales, sums) = np.zeros((levels, GROUP), np.int8), np.empty((2, 1), np.float32)
-    (round_row_to_one if levels == 1 else round_row_to_two)(values, quants, scales, sums)
+    quants, (scales, sums) = np.zeros((ACTIVATION_BYTES, GROUP), np.int8), np.empty((2, 1), np.float32)
+    quantise_row(values, quants, scales, sums)
     assert np.abs(whole_numbers(quants) * scales.astype(np.float64)).max() < 1e-35
     assert np.abs(sums).max() < 1e-28
 
 
-@both_levels
-def test_the_largest_is_exact_on_either_side(levels):
+def test_the_largest_is_exact_on_either_side():
     values = np.zeros(2 * GROUP, np.float32)
     values[3], values[GROUP + 4] = 1.5, -1.5
-    rounded, _ = rounded_row(values, levels)
+    rounded, _ = rounded_row(values)
     np.testing.assert_allclose(rounded, values, rtol=1e-7)
 
 
@@ -262,22 +249,19 @@ def expected_product(weights, hidden, bias=NO_BIAS):
 
 
 @both_widths
-@both_levels
-def test_products_are_those_of_the_dense_weights(generator, multiply, bits, levels):
+def test_products_are_those_of_the_dense_weights(generator, multiply, bits):
     weights = quantise(normal(generator, 77, 5 * GROUP), bits)
     bias = normal(generator, 77)
-    tolerance = 1e-4 if levels == 2 else 4e-2
     for num_rows in (*range(1, 18), 64):
         hidden = normal(generator, num_rows, 5 * GROUP)
         for chosen in (NO_BIAS, bias):
             expected = expected_product(weights, hidden, chosen)
             error = np.abs(multiply(weights, hidden, chosen) - expected).max()
-            assert error < tolerance * expected.std(), f"{num_rows} rows"
+            assert error < 1e-4 * expected.std(), f"{num_rows} rows"
 
 
 @both_widths
-@both_levels
-def test_a_row_alone_equals_the_same_row_among_others_to_the_bit(generator, multiply, bits, levels):
+def test_a_row_alone_equals_the_same_row_among_others_to_the_bit(generator, multiply, bits):
     weights = quantise(normal(generator, 90, 3 * GROUP), bits)
     hidden = normal(generator, 100, 3 * GROUP)
     together = multiply(weights, hidden)
@@ -287,7 +271,7 @@ def test_a_row_alone_equals_the_same_row_among_others_to_the_bit(generator, mult
         np.testing.assert_array_equal(multiply(weights, hidden[start:stop]), together[start:stop])
 
 
-@pytest.mark.parametrize(("bits", "levels"), [(8, 2)])
+@pytest.mark.parametrize("bits", [8])
 def test_threads_that_share_a_layer_give_the_same_bits(generator, multiply):
     weights = quantise(normal(generator, 800, 3 * GROUP), 8)
     hidden = normal(generator, 9, 3 * GROUP)
@@ -296,14 +280,14 @@ def test_threads_that_share_a_layer_give_the_same_bits(generator, multiply):
         np.testing.assert_array_equal(multiply(weights, hidden, team=team), alone)
 
 
-@pytest.mark.parametrize(("bits", "levels"), [(4, 2), (8, 2)])
+@pytest.mark.parametrize("bits", [4, 8])
 def test_the_largest_bytes_do_not_overflow(multiply, bits):
     weights = quantise(np.tile([1.0, -1.0], (LANES, 64)).astype(np.float32), bits)
     hidden = np.tile([1.0, -1.0], (3, 64)).astype(np.float32)
     np.testing.assert_allclose(multiply(weights, hidden), 128, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("bits", "levels"), [(8, 2)])
+@pytest.mark.parametrize("bits", [8])
 def test_nan_in_a_row_shows_in_that_row_only(generator, multiply):
     weights = quantise(normal(generator, 20, 2 * GROUP), 8)
     hidden = normal(generator, 12, 2 * GROUP)

@@ -23,7 +23,7 @@ ARITHMETIC = ("sdot", "usdot", "smlal", "fmla", "addv", "eor")
 def arithmetic() -> dict[str, dict[str, int]]:
     """How often each instruction stands in each loop."""
     loops = {
-        f"linear, {bits} bits, {rows} rows": _function(tile_rows, (bits, rows, 2), 11)
+        f"linear, {bits} bits, {rows} rows": _function(tile_rows, (bits, rows), 11)
         for bits in (4, 8)
         for rows in (1, MOST_ROWS)
     }

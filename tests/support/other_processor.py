@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from paged_chat.kernels.cpu import amx, attention, prefix_attention
+from paged_chat.kernels.cpu.grouped_weights import pack, quantise
 from paged_chat.kernels.cpu.kv_cache import write_kv
-from paged_chat.kernels.cpu.packed_linear import linear, pack, quantise, quantise_row
+from paged_chat.kernels.cpu.packed_linear import linear, quantise_row
 from paged_chat.kernels.cpu.rows import narrow_row, widen_row
 from paged_chat.kernels.cpu.simd import FLOAT16, LANES, compiled
-from paged_chat.kernels.cpu.tile_rows import GROUP
+from paged_chat.kernels.cpu.tile_rows import ACTIVATION_BYTES, GROUP
 from paged_chat.kernels.cpu.work_sharing import new_counters
 from paged_chat.kernels.shared_run import SharedRun
 
@@ -24,9 +25,7 @@ EDGES = (0.0, 1.0, -1.0, 2.0**-14, 2.0**-24, 2.0**-25, 65504.0, 65519.9, 65520.0
 
 def digests() -> dict[str, str]:
     """By name of what was computed."""
-    found = {
-        f"linear, {bits} bits, {levels} levels": _linear(bits, levels) for bits, levels in ((4, 2), (8, 2), (8, 1))
-    }
+    found = {f"linear, {bits} bits": _linear(bits) for bits in (4, 8)}
     found["attention"] = _attention(torch.bfloat16, num_heads=8, num_kv_heads=2, head_dim=80)
     found["float16"] = _halves()
     return found
@@ -36,14 +35,14 @@ def _digest(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
-def _linear(bits: int, levels: int) -> str:
+def _linear(bits: int) -> str:
     """15 rows: eight, four, two and one together, whatever the processor takes at once."""
 
     @compiled()
     def step(counters, packed, bias, hidden, quants, scales, sums, output):  # type: ignore[no-untyped-def]
         for row in range(hidden.shape[0]):
-            quantise_row(levels, hidden[row], quants[row], scales[row], sums[row])
-        linear(bits, levels, 0, counters, 0, packed, bias, quants, scales, sums, output, np.uint64(0))
+            quantise_row(hidden[row], quants[row], scales[row], sums[row])
+        linear(bits, 0, counters, 0, packed, bias, quants, scales, sums, output, np.uint64(0))
 
     generator = np.random.default_rng(6)
     packed = pack(quantise(generator.standard_normal((40, 3 * GROUP), dtype=np.float32), bits), bits)
@@ -51,7 +50,7 @@ def _linear(bits: int, levels: int) -> str:
     hidden[3] = np.tile([1.0, -1.0], 3 * GROUP // 2)  # the largest bytes everywhere
     scales = np.empty((15, 3), np.float32)
     output = np.empty((15, len(packed) * LANES), np.float32)
-    quants = np.empty((15, levels, 3 * GROUP), np.int8)
+    quants = np.empty((15, ACTIVATION_BYTES, 3 * GROUP), np.int8)
     step(new_counters(1), packed, np.empty(0, np.float32), hidden, quants, scales, np.empty_like(scales), output)
     return _digest(output)
 

@@ -12,7 +12,7 @@ from paged_chat.engine.model.packed_weights import HEAD_BITS, LINEARS
 from paged_chat.engine.model.weights import DecoderWeights, fuse
 from paged_chat.engine.progress import ignore_progress
 from paged_chat.kernels import choose_backend
-from paged_chat.kernels.cpu.packed_linear import quantise
+from paged_chat.kernels.cpu.grouped_weights import quantise
 from paged_decoder import PagedDecoder
 
 

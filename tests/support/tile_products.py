@@ -11,7 +11,7 @@ from paged_chat.kernels.cpu import amx
 from paged_chat.kernels.cpu.amx import COLUMNS
 from paged_chat.kernels.cpu.amx_layout import num_parts_of, store_row
 from paged_chat.kernels.cpu.amx_strip import STRIP
-from paged_chat.kernels.cpu.packed_linear import GroupedWeights
+from paged_chat.kernels.cpu.grouped_weights import GroupedWeights
 from paged_chat.kernels.cpu.simd import compiled
 from paged_chat.kernels.cpu.team import Team
 from paged_chat.kernels.cpu.work_sharing import items
