@@ -75,7 +75,8 @@ def test_what_may_be_drawn_is_what_sorting_says(vocab_size, data):
     left = np.where(weights >= least * (1 - 1e-6), weights, 0.0)
     heaviest_first = np.sort(left)[::-1]
     reached = heaviest_first.cumsum() >= top_p * left.sum() * (1 - 1e-6)
-    kept = np.where(left >= heaviest_first[reached.argmax()] * (1 - 1e-6), left, 0.0)
+    least_kept = heaviest_first[reached.argmax()] if top_p < 1 else 0.0
+    kept = np.where(left >= least_kept * (1 - 1e-6), left, 0.0)
     token = draw_one(logits, params, number)
     sums_to = kept.cumsum() / kept.sum()
     # Where the sum is within rounding of the cut, one value more may be kept.
