@@ -1,5 +1,6 @@
 """Our JSON: what is written comes back equal; what isn't ours is refused with its place."""
 
+import itertools
 import json
 from io import StringIO
 
@@ -171,6 +172,7 @@ def test_a_newer_version_is_refused_whatever_is_in_it(fault, sort_keys):
             "not one of more than 30 digits",
         ),
     ],
+    ids=itertools.count(),  # the files tell the time, and all processes must know a case by one name
 )
 def test_a_fault_is_named_with_its_place(fault, content, expected):
     assert fault(content) == expected
