@@ -5,6 +5,7 @@ Nothing here imports torch, so that the tests of the pure logic start at once.
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,10 @@ from hypothesis import HealthCheck, settings
 if "PYTEST_XDIST_WORKER" in os.environ:
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
+
+# Under nohup the programs that are started here would take a closed terminal for nothing, as they should there.
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Speed is never asserted, of no example either.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
