@@ -76,6 +76,17 @@ async def test_a_model_that_is_there_is_read_at_once_whether_it_comes_or_the_pan
         assert text_of(terminal, "counters").startswith("0 held · 0 shared · 4 cached")
 
 
+async def test_it_is_read_where_it_opens_after_the_screen_has_scrolled(desk):
+    # In Textual 8.2 a widget that comes after an animated scroll is sent neither Show nor Resize.
+    async with open_terminal(desk, size=(60, 20)) as terminal:
+        await terminal.send("a question that fills two blocks", "a line\n\n" * 40)
+        await terminal.keys("alt+up")
+        await terminal.pilot.wait_for_animation()
+        await terminal.keys("ctrl+k")
+        await terminal.until(lambda: text_of(terminal, "counters").startswith("0 held"))
+        assert terminal.screen.query_one(cache_panel.CachePanel).has_class("low")
+
+
 async def test_a_model_that_is_changed_is_gone_from_the_panel_until_the_next_is_there(desk):
     async with open_terminal(desk) as terminal:
         await terminal.until(lambda: text_of(terminal, "counters").startswith("0 held"))

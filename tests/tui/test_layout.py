@@ -55,6 +55,15 @@ async def test_what_was_toggled_stays_so_when_the_terminal_changes_its_size(desk
         assert shown(terminal) == [True, False]
 
 
+async def test_what_was_looked_at_in_a_narrow_terminal_is_there_in_a_wide_one(desk):
+    async with open_terminal(desk, size=(80, 24)) as terminal:
+        await terminal.keys("ctrl+b", "ctrl+k", "ctrl+k")
+        assert shown(terminal) == [False, False]
+        await terminal.pilot.resize_terminal(140, 45)
+        await terminal.pilot.pause()
+        assert shown(terminal) == [True, True]
+
+
 async def test_at_60_by_20_everything_needed_is_on_the_screen(desk):
     async with open_terminal(desk, size=(60, 20)) as terminal:
         await terminal.send("hello", "# A heading\n\nand text that is long enough to be broken over two lines of it")

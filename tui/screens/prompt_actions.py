@@ -202,7 +202,7 @@ class PromptActions(ServiceScreen):
         try:
             attachments = await asyncio.to_thread(attachments_in, text) if is_written else []
             added = [(attachment.name, attachment.text) for attachment in attachments]
-            added += [(word.strip("[]"), pasted) for word, pasted in self.prompt.pastes.items() if word in text]
+            added += [(word.strip("[]").replace(": ", ", "), pasted) for word, pasted in self.prompt.pastes.items() if word in text]
             left = [f"{name}: {counted(await self._count_tokens(content), 'token')}" for name, content in added]
             whole = self.prompt.expanded(text) if is_written else ""
             if self.chat is None:

@@ -50,12 +50,17 @@ class SideColumns(ServiceScreen):
         self.set_class(self.size.height < LOW, "low")
         for column in (ChatList, CachePanel):
             self.query_one(column).display = self._wants.get(column, is_wide)
+        self.query_one(CachePanel).look_again()
 
     def _toggle(self, column: Column, other: Column) -> None:
         """Where they lie over the conversation, one at a time."""
-        self._wants[column] = not self.query_one(column).display
-        if self._wants[column] and not self._is_wide:
-            self._wants[other] = False
+        is_shown = not self.query_one(column).display
+        if is_shown == self._is_wide:
+            self._wants.pop(column, None)  # one that was looked at in a narrow terminal isn't missing in a wide one
+        else:
+            self._wants[column] = is_shown
+        if is_shown and not self._is_wide and self._wants.get(other):
+            del self._wants[other]
         self.arrange_columns()
 
     @property

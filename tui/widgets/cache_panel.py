@@ -71,11 +71,15 @@ class CachePanel(Vertical):
             counters.update("reading the cache")
         self._news.set()
 
-    def on_show(self) -> None:
+    def look_again(self) -> None:
+        """Once it is shown: Textual doesn't always say that it is (no Show where the screen has scrolled before)."""
         self._news.set()
 
     def on_resize(self, event: Resize) -> None:
-        self.set_class(event.size.height < ROOMY, "low")
+        self._arrange()
+
+    def _arrange(self) -> None:
+        self.set_class(self.size.height < ROOMY, "low")
 
     @work(exclusive=True, exit_on_error=False)
     async def _follow(self, service: ChatService) -> None:
@@ -133,6 +137,8 @@ class CachePanel(Vertical):
         self.query_one("#block", Static).update(_block_text(note))
 
     def _draw(self, view: PoolView) -> None:
+        if self.size.height:
+            self._arrange()  # where there was no Show, there is no Resize either
         pool_map = self.query_one(PoolMap)
         pool_map.show(view)
         words = [view.counts_words]

@@ -141,13 +141,14 @@ class Prompt(TextField):
     # What comes in
 
     def on_paste(self, event: events.Paste) -> None:
-        num_lines = event.text.count("\n") + 1
-        if len(event.text) <= MAX_PASTE_CHARACTERS and num_lines <= MAX_PASTE_LINES:
+        text = event.text.replace("\r\n", "\n").replace("\r", "\n")  # terminals send a carriage return for each line
+        num_lines = text.rstrip("\n").count("\n") + 1
+        if len(text) <= MAX_PASTE_CHARACTERS and num_lines <= MAX_PASTE_LINES:
             return  # the text area's own handler comes next
         event.stop()
         event.prevent_default()
         word = f"[pasted {len(self.pastes) + 1}: {counted(num_lines, 'line')}]"
-        self.pastes[word] = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        self.pastes[word] = text
         self.insert(word)
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
