@@ -11,7 +11,7 @@ from paged_chat.app.chats import Message, MessageTree
 class Row:
     """What stands in one place of the path: a message, or several of its siblings side by side.
 
-    place: of the message among its siblings; of several, of the one that was asked for.
+    place: of the message that is on the path, among its siblings.
     """
 
     messages: tuple[Message, ...]
@@ -28,12 +28,12 @@ class Row:
 
 
 def rows_of(tree: MessageTree, leaf_id: int | None, compared_id: int | None) -> list[Row]:
-    """The path to the leaf; where `compared_id` is on it, its siblings side by side end the view."""
+    """The path to the leaf; where `compared_id` or a sibling of it is on it, all of them side by side end the view."""
     rows = []
     for message in tree.path(leaf_id):
         siblings = tree.siblings(message.id)
         place = siblings.index(message)
-        if message.id == compared_id and len(siblings) > 1:
+        if len(siblings) > 1 and compared_id in [sibling.id for sibling in siblings]:
             rows.append(Row(tuple(siblings), place))
             break
         rows.append(Row((message,), place, len(siblings)))

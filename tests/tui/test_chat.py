@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from paged_chat.tui.widgets.reply_foot import ReplyFoot
 from paged_chat.tui.widgets.reply_group import ReplyGroup
 from paged_chat.tui.widgets.reply_text import ReplyText
@@ -197,6 +199,33 @@ async def test_several_replies_stand_side_by_side_and_one_is_picked(desk):
         await terminal.until(lambda: terminal.texts == ["name a boat", "Alba", "Brisa"])
 
 
+async def test_what_is_written_goes_on_from_the_reply_that_was_looked_at_last(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.write("/n 3")
+        await terminal.keys("enter")
+        await terminal.send("name a boat", "Alba", "Brisa", "Cala")
+        group = terminal.screen.query_one(ReplyGroup)
+        assert [view.border_title for view in group.views] == ["▸ Reply 1", "Reply 2", "Reply 3"]
+        await terminal.keys("alt+right", "alt+right", *"why?")
+        await terminal.until(lambda: [view.border_title for view in group.views] == ["Reply 1", "Reply 2", "▸ Reply 3"])
+        assert (terminal.prompt.text, terminal.prompt.has_focus) == ("why?", True)
+        await terminal.send("", "a", "b", "c")
+        assert [message.text for message in terminal.path] == ["name a boat", "Cala", "why?", "a"]
+        await terminal.keys("alt+up", "right", "escape", "ctrl+o")
+        await terminal.until(lambda: terminal.texts == ["name a boat", "Cala", "why?", "b"])
+
+
+@pytest.mark.parametrize("num_lines", [1, 40])
+async def test_three_replies_have_room_beside_each_other_at_80_columns_whether_there_is_a_scroll_bar_or_not(
+    desk, num_lines
+):
+    async with open_terminal(desk, size=(80, 24)) as terminal:
+        await terminal.write("/n 3")
+        await terminal.keys("enter")
+        await terminal.send("name a boat", *["Alba\n\n" * num_lines] * 3)
+        assert [view.display for view in terminal.screen.query_one(ReplyGroup).views] == [True, True, True]
+
+
 async def test_replies_stand_side_by_side_from_the_first_word_on(desk):
     desk.fake.hold()
     async with open_terminal(desk) as terminal:
@@ -225,7 +254,10 @@ async def test_where_it_is_narrow_replies_are_shown_one_at_a_time(desk):
         assert [view.display for view in group.views] == [True, False, False]
         await terminal.keys("alt+right")
         assert [view.display for view in group.views] == [False, True, False]
-        assert group.views[1].has_focus
+        assert group.query_one(".hint").render().plain.startswith(" 1   [2]   3 \n")
+        await terminal.keys("f7")
+        await terminal.until(lambda: "against Reply 2" in group.query_one(".hint").render().plain)
+        assert group.query_one(".hint").render().plain.startswith(" 1   [2]   3 \n")
 
 
 # What can be done with one message
@@ -299,8 +331,10 @@ async def test_a_deleted_message_comes_back(desk):
         await terminal.keys("alt+up", "alt+up", "d")
         await terminal.until(lambda: terminal.texts == ["one", "first"])
         assert terminal.notices[-1] == "Message deleted. alt+z brings it back."
+        assert terminal.screen.selected_id == terminal.path[1].id
         await terminal.keys("alt+z")
         await terminal.until(lambda: terminal.texts == ["one", "first", "two", "second"])
+        await terminal.until(lambda: terminal.screen.selected_id == terminal.path[2].id)  # seen, and d deletes it again
 
 
 async def test_a_long_message_is_folded(desk):

@@ -35,7 +35,7 @@ async def test_a_question_is_asked_under_several_settings_and_one_reply_is_picke
         await terminal.send("pet?")
         group = terminal.screen.query_one(ReplyGroup)
         assert [(str(view.border_title), view.answer) for view in group.views] == [
-            ("temperature 0", "a cat"),
+            ("▸ temperature 0", "a cat"),
             ("warm", "a dog"),
         ]
         assert terminal.prompt.border_title is None

@@ -33,6 +33,19 @@ async def test_while_a_reply_is_written_what_stops_it_stands_first(desk):
         assert line(terminal).startswith("^n new  ^f search  ")
 
 
+async def test_it_stands_there_until_the_last_of_several_replies_has_ended(desk):
+    desk.fake.hold()
+    desk.fake.enqueue("a", "abcdefgh")
+    async with open_terminal(desk, size=(60, 20)) as terminal:
+        await terminal.keys(*"/n", "space", *"2", "enter")
+        await terminal.write("hello")
+        await terminal.keys("enter")
+        desk.fake.let(4)
+        await terminal.until(lambda: [message.status for message in terminal.screen.messages][1:] == ["done", "draft"])
+        await terminal.until(lambda: terminal.texts[1:] == ["a", "abcd"])
+        assert line(terminal).startswith("esc stop  ^n new  ")
+
+
 async def test_what_does_not_fit_is_left_out_and_a_click_does_it(desk):
     async with open_terminal(desk, size=(60, 20)) as terminal:
         keys = "^n new  ^f search  ^r retry  ^e edit  "

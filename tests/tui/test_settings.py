@@ -1,6 +1,8 @@
 """System prompts and settings in the terminal: chosen, refused, reset, kept under a name."""
 
-from textual.widgets import Input, Label, Select, TextArea
+import pytest
+from textual import events
+from textual.widgets import Input, Label, Select, Static, TextArea
 
 from paged_chat.tui.screens.settings_screen import SettingsScreen
 from paged_chat.tui.widgets.title_line import TitleLine
@@ -28,12 +30,37 @@ async def test_settings_are_kept_and_out_of_range_refused(desk):
         settings.query_one("#system", TextArea).load_text("Be brief.")
         settings.query_one("#temperature", Input).value = "200"
         await terminal.keys("ctrl+s")
-        assert terminal.notices[-1] == "temperature must be at least 0 and at most 100, not 200"
+        refused = "temperature must be at least 0 and at most 100, not 200"
+        await terminal.until(lambda: terminal.notices[-1:] == [refused])
+        assert settings.focused is settings.query_one("#temperature", Input)
         settings.query_one("#temperature", Input).value = "0.5"
         settings.query_one("#max_tokens", Input).value = "64"
         await terminal.keys("ctrl+s")
         await terminal.until(lambda: terminal.screen.system_prompt == "Be brief.")
         assert (terminal.screen.sampling.temperature, terminal.screen.sampling.max_tokens) == (0.5, 64)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (140, 45)])
+async def test_what_the_setting_in_focus_means_is_told_in_full(desk, size):
+    async with open_terminal(desk, size=size) as terminal:
+        settings = await open_settings(terminal)
+        settings.query_one("#temperature", Input).focus()
+        await terminal.keys("down", "down", "up")
+        about = settings.query_one("#about", Static)
+        words = "top p, above 0 to 1. Draw from the tokens that reach this together"
+        await terminal.until(lambda: str(about.render()) == words)
+        assert settings.region.contains_region(about.region)
+        assert about.region.height * about.region.width >= len(words)
+
+
+async def test_what_is_typed_just_before_ctrl_s_is_kept_as_well(desk):
+    async with open_terminal(desk) as terminal:
+        settings = await open_settings(terminal)
+        settings.query_one("#temperature", Input).focus()
+        for key in ("ctrl+u", "0", "full_stop", "5", "ctrl+s"):
+            terminal.app.post_message(events.Key(key, {"full_stop": "."}.get(key, key if len(key) == 1 else None)))
+        await terminal.until(lambda: terminal.app.screen is terminal.screen)
+        await terminal.until(lambda: terminal.screen.sampling.temperature == 0.5)
 
 
 async def test_the_system_prompt_and_presets_by_command(desk):
@@ -141,7 +168,7 @@ async def test_the_dialog_keeps_a_system_prompt_and_settings_under_names(desk):
     async with open_terminal(desk) as terminal:
         settings = await open_settings(terminal)
         await terminal.keys("f2")
-        assert terminal.notices[-1].startswith("there is no system prompt yet")
+        await terminal.until(lambda: terminal.notices and terminal.notices[-1].startswith("there is no system prompt"))
         settings.query_one("#system", TextArea).load_text("Be brief.")
         settings.query_one("#temperature", Input).value = "0.5"
         for key, name in (("f2", "brief"), ("f3", "half")):

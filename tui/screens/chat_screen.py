@@ -173,7 +173,7 @@ class ChatScreen(SideColumns, ChatActions):
         self.query_one(WhyNotMore).show(reason)
 
     async def show_rows(self) -> None:
-        self.query_one(KeyLine).is_writing = any(message.status == "draft" for message in self.path)
+        self.query_one(KeyLine).is_writing = any(message.status == "draft" for message in self.messages)
         if self.chat is None:
             return
         rows = rows_of(self.messages, self.chat.active_leaf_id, self.compared_id)

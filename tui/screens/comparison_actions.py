@@ -49,13 +49,12 @@ class ComparisonActions(ServiceScreen):
 
     @with_notices
     async def action_toggle_diff(self) -> None:
-        """What of each reply isn't in the selected one, else in the first; once more, the replies as they are."""
+        """What of each reply isn't in the one that was looked at last; once more, the replies as they are."""
         group = self._group()
         if self.diff_reference_id is not None:
             self.diff_reference_id = None
         else:
-            is_in_group = self.selected_id in group.message_ids
-            self.diff_reference_id = self.selected_id if is_in_group else group.message_ids[0]
+            self.diff_reference_id = group.shown_view.message.id
         await self.show_diff()
 
     async def show_diff(self) -> None:

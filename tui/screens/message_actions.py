@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 
 from textual import on, work
 
@@ -29,8 +30,21 @@ class MessageActions(TokenActions):
     @on(MessageSelected)
     def select(self, event: MessageSelected) -> None:
         self.selected_id = event.message_id
+        self._choose(event.message_id)
         self.explain()
         self._show_costs()
+
+    @in_background
+    async def _choose(self, message_id: int) -> None:
+        """Of replies side by side, what is written next goes on from the one that was looked at last."""
+        group = self._group_in_focus()
+        if group is None or self.chat is None or message_id not in group.message_ids:
+            return
+        if message_id not in [message.id for message in self.path]:
+            # At once: a message may be sent before this is stored.
+            self.chat = replace(self.chat, active_leaf_id=self.messages.newest_leaf(message_id))
+            await self.show_rows()
+            await self.write(self.open_service.pick, self.chat.id, message_id)
 
     @work(group="plan", exclusive=True, exit_on_error=False)
     async def _show_costs(self) -> None:
@@ -91,7 +105,11 @@ class MessageActions(TokenActions):
         """To the version beside this one; where a message has one only, those of the message above it count."""
         group = self._group_in_focus()
         if group is not None:
-            group.step(direction)
+            view = group.step(direction)
+            if self.selected_id is None:  # from the prompt, to which what is typed then belongs
+                self._choose(view.message.id)
+            else:
+                view.focus()
             return
         message: Message | None = self._needed("there is nothing here yet")
         while message is not None and len(self.messages.siblings(message.id)) < 2:
@@ -207,21 +225,24 @@ class MessageActions(TokenActions):
         # Who acts on messages goes on with the one above.
         self.selected_id = message.parent_id if self.selected_id == message_id else None
         await self.write(service.delete_message, chat_id, message_id)
-        self.remember_deletion("Message", lambda: service.restore_message(chat_id, message_id))
+        self.remember_deletion("Message", lambda: service.restore_message(chat_id, message_id), message_id)
 
     @in_background
     async def action_undo_delete(self) -> None:
         if not self.undo:
             raise NotPossible("nothing was deleted since the start")
-        words, restore = self.undo.pop()
+        deletion = self.undo.pop()
         try:
-            restored = await self.write(restore)
+            restored = await self.write(deletion.restore)
         except PagedChatError:
-            self.undo.append((words, restore))
+            self.undo.append(deletion)
             raise
-        self.notify(f"{words} is back.", markup=False)
+        self.notify(f"{deletion.words} is back.", markup=False)
         if self.chat is None or restored.id != self.chat.id:
             await self.open_chat(restored.id)
+        elif self.selected_id is not None and deletion.message_id is not None:
+            await self.read_chat(restored.id)
+            await self.conversation.reveal(deletion.message_id)  # else keys would act on a message that isn't seen
 
     # Moving about
 

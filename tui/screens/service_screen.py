@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ParamSpec, TextIO, TypeVar
 
 from textual.screen import Screen
 
@@ -33,6 +34,15 @@ class NotPossible(PagedChatError):
     """An action that makes no sense now; the message says what would."""
 
 
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Something that was deleted: words for it, how to bring it back, and which message it was; None is a chat."""
+
+    words: str
+    restore: Callable[[], Chat]
+    message_id: int | None
+
+
 class ServiceScreen(Screen[None]):
     """State of the chat screen, and what several kinds of actions need; the methods that raise here are theirs.
 
@@ -45,7 +55,7 @@ class ServiceScreen(Screen[None]):
     diff_reference_id: the reply from which those side by side are shown to differ.
     edited_id: the person's message whose new version is in the prompt.
     num_opened: how often another chat was opened, so that what took long can tell whether its chat is still shown.
-    undo: how to bring back what was deleted, the last one at the end, each with words for it.
+    undo: what was deleted, the last one at the end.
     """
 
     def __init__(self) -> None:
@@ -64,7 +74,7 @@ class ServiceScreen(Screen[None]):
         self.diff_reference_id: int | None = None
         self.edited_id: int | None = None
         self.engine_status: EngineStatus | None = None
-        self.undo: list[tuple[str, Callable[[], Any]]] = []
+        self.undo: list[Deletion] = []
         self._writing = asyncio.Lock()
         self.making_chat = asyncio.Lock()
 
@@ -203,6 +213,6 @@ class ServiceScreen(Screen[None]):
         """Says in the cache panel why the reply in focus found no more."""
         raise NotImplementedError
 
-    def remember_deletion(self, words: str, restore: Callable[[], Any]) -> None:
-        self.undo.append((words, restore))
+    def remember_deletion(self, words: str, restore: Callable[[], Chat], message_id: int | None = None) -> None:
+        self.undo.append(Deletion(words, restore, message_id))
         self.notify(f"{words} deleted. {key_of(self, 'undo_delete')} brings it back.", markup=False)

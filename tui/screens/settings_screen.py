@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Grid, VerticalScroll
+from textual.events import DescendantFocus, Resize
 from textual.screen import ModalScreen
-from textual.widgets import Input, Label, Select, TextArea
+from textual.widgets import Input, Label, Select, Static, TextArea
 
 from paged_chat.app.chats import SamplingParams
 from paged_chat.app.errors import PagedChatError
-from paged_chat.app.written_setting import as_written, in_spoken_names, read_setting, spoken
+from paged_chat.app.written_setting import allowed_words, as_written, in_spoken_names, read_setting, spoken
+from paged_chat.engine.errors import InvalidParameter
 
-from ..notices import in_background, with_notices
+from ..notices import in_background
 from ..slash_commands import COMMANDS, SettingName
 from ..widgets.keys_in_order import LineField, TextField
 from .dialogs import TextDialog
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 SETTINGS: tuple[SettingName, ...] = get_args(SettingName)
 KEYS = "Ctrl+S keeps, Esc leaves as it was"  # always in view; the fields may be more than fit
+WIDE = 100  # columns from which a word about each setting stands beside it; narrower, only below, of the one in focus
 HINT = "Ctrl+R sets all as in a new chat. F2 keeps the system prompt under a name, F3 the settings."
 
 
@@ -40,6 +43,15 @@ class ChatSettings:
 
     system_prompt: str | None
     sampling: SamplingParams
+
+
+class SettingField(LineField):
+    """A line among others, between which the arrows walk."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "app.focus_previous", show=False),
+        Binding("down", "app.focus_next", show=False),
+    ]
 
 
 class SettingsScreen(ModalScreen[ChatSettings | None]):
@@ -71,10 +83,17 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
             with Grid(id="settings"):
                 for name in SETTINGS:
                     yield Label(spoken(name))
-                    yield LineField(as_written(getattr(self._settings.sampling, name)), id=name, compact=True)
+                    yield SettingField(as_written(getattr(self._settings.sampling, name)), id=name, compact=True)
                     yield Label(_title(name), classes="hint", markup=False)
             yield _choice("presets", "take kept ones", self._presets)
-            yield Label(HINT, classes="hint", markup=False)
+            yield Static(HINT, id="about", classes="hint", markup=False)
+
+    def on_resize(self, event: Resize) -> None:
+        self.set_class(event.size.width < WIDE, "narrow")
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        name = next((name for name in SETTINGS if name == event.widget.id), None)
+        self.query_one("#about", Static).update(HINT if name is None else _about(name))
 
     def on_select_changed(self, event: Select.Changed) -> None:
         if not isinstance(event.value, str):
@@ -91,14 +110,23 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         self.query_one("#system", TextArea).load_text("")
         self._show(self._service.default_sampling)
 
-    @with_notices
-    def action_keep(self) -> None:
-        self.dismiss(ChatSettings(self._system_prompt or None, self._sampling()))
+    @in_background
+    async def action_keep(self) -> None:
+        await self._all_typed()
+        try:
+            sampling = self._sampling()
+        except InvalidParameter as error:
+            for name in SETTINGS:
+                if str(error).startswith(f"{spoken(name)} "):
+                    self.query_one(f"#{name}", Input).focus()
+            raise
+        self.dismiss(ChatSettings(self._system_prompt or None, sampling))
 
     # Kept under a name
 
     @in_background
     async def action_save_prompt(self) -> None:
+        await self._all_typed()
         text = self._system_prompt
         if not text:
             raise NothingToKeep("there is no system prompt yet that could be kept: write one")
@@ -109,6 +137,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
 
     @in_background
     async def action_save_preset(self) -> None:
+        await self._all_typed()
         sampling = self._sampling()
         if name := await self._ask_name("Keep the settings as"):
             await asyncio.to_thread(self._service.save_sampling_preset, name, sampling)
@@ -124,6 +153,12 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         choice.display = True
 
     # Inside
+
+    async def _all_typed(self) -> None:
+        """Keys that work everywhere overtake letters, which may still wait for the field."""
+        is_typed = asyncio.Event()
+        (self.focused or self).call_later(is_typed.set)
+        await is_typed.wait()
 
     @property
     def _system_prompt(self) -> str:
@@ -148,6 +183,12 @@ def _choice(choice_id: str, words: str, names: Iterable[str]) -> Select[str]:
     choice = Select([(name, name) for name in names], prompt=words, id=choice_id)
     choice.display = bool(list(names))
     return choice
+
+
+def _about(name: SettingName) -> str:
+    """Such as "top p, 0 to 1. Draw from the tokens that reach this together"."""
+    allowed = allowed_words(name)
+    return f"{spoken(name)}{allowed and f', {allowed}'}. {_title(name)}"
 
 
 def _title(name: SettingName) -> str:

@@ -38,7 +38,7 @@ def _view_of(row: Row) -> RowView:
 
 async def _refresh(view: RowView, row: Row) -> None:
     if isinstance(view, ReplyGroup):
-        await view.replace(row.messages)
+        await view.replace(row.messages, row.place)
     else:
         await view.replace(row.messages[0], row.place, row.num_siblings)
 

@@ -22,17 +22,18 @@ from ..messages import MessageSelected
 from ..plain_text import plain
 from .message_view import MessageView
 
-MIN_COLUMN_WIDTH = 26
+MIN_COLUMN_WIDTH = 25  # three of them beside each other at 80 columns
+GOES_ON = "▸"
 
 
 class ReplyGroup(Vertical):
-    """The siblings of a message; Enter on one of them goes on with it."""
+    """The siblings of a message; one of them is marked, which the next message goes on from."""
 
-    def __init__(self, messages: Sequence[Message], shown: int = 0) -> None:
-        """shown: the place of the one to be seen first where there is room for one at a time."""
+    def __init__(self, messages: Sequence[Message], chosen: int = 0) -> None:
+        """chosen: the place of the one that is marked, and seen where there is room for one at a time."""
         super().__init__(classes="reply-group")
         self._messages = list(messages)
-        self._shown = shown
+        self._chosen = self._shown = chosen
         self._reference_id: int | None = None
 
     def compose(self) -> ComposeResult:
@@ -65,12 +66,13 @@ class ReplyGroup(Vertical):
             if view.message.id == update.message_id:
                 await view.grow(update)
 
-    async def replace(self, messages: Sequence[Message]) -> None:
+    async def replace(self, messages: Sequence[Message], chosen: int) -> None:
         """Shows the same siblings as the store has them now."""
         self._messages = list(messages)
+        self._chosen = chosen
         for place, (view, message) in enumerate(zip(self.views, messages, strict=True)):
             await view.replace(message, place, len(messages))
-        self._show_words()
+        self._arrange()
 
     async def show_diff(self, reference_id: int | None, spans: Mapping[int, Sequence[Span]]) -> None:
         """How each reply differs from the one `reference_id`, in the place of its text; None shows the texts."""
@@ -80,19 +82,15 @@ class ReplyGroup(Vertical):
             await view.show_diff(own)
         self._show_words()
 
-    def step(self, direction: int) -> None:
-        """Focuses the next one to the right (1) or to the left (-1)."""
-        place = min(max(self._place_of_focus() + direction, 0), len(self._messages) - 1)
-        self._shown = place
+    def step(self, direction: int) -> MessageView:
+        """Shows the next one to the right (1) or to the left (-1)."""
+        self._shown = min(max(self._shown + direction, 0), len(self._messages) - 1)
         self._arrange()
-        self.views[place].focus()
+        return self.shown_view
 
     def on_message_selected(self, event: MessageSelected) -> None:
         self._shown = self.message_ids.index(event.message_id)
         self._arrange()
-
-    def _place_of_focus(self) -> int:
-        return next((place for place, view in enumerate(self.views) if view.has_focus), self._shown)
 
     @property
     def _is_tabbed(self) -> bool:
@@ -102,20 +100,22 @@ class ReplyGroup(Vertical):
         is_tabbed = self._is_tabbed
         for place, view in enumerate(self.views):
             view.display = not is_tabbed or place == self._shown
-            view.border_title = Content(plain(name_of(view.message, place)))
+            name = plain(name_of(view.message, place))
+            view.border_title = Content(f"{GOES_ON} {name}" if place == self._chosen else name)
         self._show_words()
 
     def _show_words(self) -> None:
         """What can be done with them, and what they share."""
         diff_key = key_of(self, "toggle_diff")
-        words = f"{key_of(self, 'previous_sibling')} {key_of(self, 'next_sibling')}: another reply"
-        words += f" · Enter: go on with it · {diff_key}: what differs"
-        if self._is_tabbed:
-            marks = "  ".join(f"[{i + 1}]" if i == self._shown else f" {i + 1} " for i in range(len(self._messages)))
-            words = f"{marks}\n{words}"
-        if self._reference_id is not None:
+        if self._reference_id is None:
+            words = f"{key_of(self, 'previous_sibling')} {key_of(self, 'next_sibling')}: which one goes on ({GOES_ON})"
+            words += f" · {key_of(self, 'compare')}: it alone · {diff_key}: what differs"
+        else:
             place = self.message_ids.index(self._reference_id)
             name = name_of(self._messages[place], place)
             words = f"{diff_legend(plain(name))}; {diff_key} ends it"
+        if self._is_tabbed:
+            marks = "  ".join(f"[{i + 1}]" if i == self._shown else f" {i + 1} " for i in range(len(self._messages)))
+            words = f"{marks}\n{words}"
         sharing = sharing_of_replies(self._messages)
         self.query_one(".hint", Static).update(words if sharing is None else f"{words}\n{sharing}")
