@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from paged_chat.app.cache_view.block_view import BlockLook
+from paged_chat.app.cache_view.block_view import LOOKS, BlockLook, BlockState
 
 INK = "#10161C"
+LIGHT_INK = "#FFFFFF"
+DEEP = {LOOKS[BlockState.CACHED].dark}  # colours on which dark ink is too faint
 
 
 def letter_style(look: BlockLook, *, is_dark: bool) -> str | None:
     """A style as Rich and Textual read it; None where the state has no colour.
 
-    On a light ground the colours are too faint for letters: there they are the letter's own ground.
+    As letters, some of the colours are too faint on the page: they are the letter's own ground.
     """
-    if is_dark:
-        return look.dark
-    return look.light and f"{INK} on {look.light}"
+    colour = look.dark if is_dark else look.light
+    return colour and f"{LIGHT_INK if colour in DEEP else INK} on {colour}"

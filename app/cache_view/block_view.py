@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 RECENT_S = 2.0  # how long a block shows that it was copied or let go
 MAX_LOG_LINES = 200
+LEAST_SAVED_S = 0.0005  # that isn't told as 0 ms
 
 
 class BlockState(StrEnum):
@@ -140,9 +141,10 @@ class PoolView:
 
     @property
     def saved_words(self) -> str:
-        """Such as "saved 1.8 s and 14 MB · 82 blocks instead of 432 · 96 tokens guessed", as far as there are."""
-        words = [] if self.saved_s is None else [seconds_words(self.saved_s)]
-        saved = [f"saved {' and '.join([*words, bytes_words(self.saved_bytes)])}"]
+        """Such as "saved 1.8 s and 14 MB · 82 blocks instead of 432 · 96 tokens guessed", as far as there are; or ""."""
+        words = [] if not self.saved_s or self.saved_s < LEAST_SAVED_S else [seconds_words(self.saved_s)]
+        words += [bytes_words(self.saved_bytes)] if self.saved_bytes else []
+        saved = [f"saved {' and '.join(words)}"] if words else []
         if self.num_blocks_alone != self.num_held:
             saved.append(f"{counted(self.num_held, 'block')} instead of {self.num_blocks_alone:,}")
         if self.num_guessed:

@@ -1,6 +1,7 @@
 """Where things stand, from 60 columns up, and what covers what."""
 
 import pytest
+from textual.color import Color
 from textual.widgets._toast import Toast
 
 from paged_chat.app.cache_view.block_view import BlockState
@@ -94,9 +95,24 @@ async def test_notices_never_cover_the_prompt_and_esc_puts_them_away(desk, size,
         await terminal.until(lambda: len(shown_notices()) == 1)
 
 
-def test_letters_of_blocks_can_be_read_by_day():
-    light = [letter_style(state.look, is_dark=False) for state in BlockState]
-    assert light == [None, *(f"#10161C on {state.look.light}" for state in BlockState if state.look.light)]
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_letters_of_blocks_can_be_read_by_day_and_by_night(is_dark):
+    styles = [letter_style(state.look, is_dark=is_dark) for state in BlockState]
+    assert styles[0] is None
+    for style in styles[1:]:
+        ink, ground = style.split(" on ")
+        assert contrast(ink, ground) > 4.5, style  # what WCAG 2.2 asks for (1.4.3)
+
+
+def contrast(*colours):
+    darker, lighter = sorted(luminance(Color.parse(colour)) for colour in colours)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour):
+    """As WCAG 2.2 defines it."""
+    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour.normalized]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
 
 
 async def test_on_few_lines_all_of_a_reason_is_told_beside_the_pool(desk):

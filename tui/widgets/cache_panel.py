@@ -7,11 +7,11 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from rich.style import Style
 from rich.text import Text
 from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 from textual.events import Resize
 from textual.widgets import Static
 from textual.worker import Worker, WorkerState
@@ -34,7 +34,7 @@ BUSY_S = 0.2  # between two looks while something happens
 IDLE_S = 1.0
 ROOMY = 30  # lines, from which on there is space between what is told
 NO_MODEL = "no model yet"
-QUIET = Style(dim=True)
+QUIET = "$text-muted"  # a dim one couldn't be read on either page
 _KINDS = [f"{state.look.letter} {state}" for state in BlockState]
 LEGEND = "\n".join("  ".join(f"{kind:<8}" for kind in line).rstrip() for line in (_KINDS[:3], _KINDS[3:]))
 
@@ -147,10 +147,10 @@ class CachePanel(Vertical):
         words += [
             f"hit rate {view.hit_rate:.0%}",
             f"{counted(view.copies, 'copy', 'copies')}, {counted(view.evictions, 'eviction')}",
-            view.saved_words.replace(" · ", "\n"),  # one thing a line, for the panel is narrow
+            *view.saved_words.split(" · "),  # one thing a line, for the panel is narrow
             LEGEND,
         ]
-        self.query_one("#counters", Static).update("\n".join(words))
+        self.query_one("#counters", Static).update("\n".join(filter(None, words)))
         self._draw_log()
 
     @property
@@ -163,18 +163,11 @@ class CachePanel(Vertical):
         lines = self.log_lines[-max(1, log.size.height) :]
         text = Text(no_wrap=True, overflow="ellipsis")
         for line in lines:
-            text.append(time.strftime("%H:%M:%S ", time.localtime(line.time_s)), QUIET)
-            text.append(f"{line}")
-            text.append(f"  {line.request_id}\n", QUIET)
+            text.append(f"{time.strftime('%H:%M:%S', time.localtime(line.time_s))} {line}  {line.request_id}\n")
         log.update(text)
 
 
-def _block_text(note: BlockNote) -> Text:
-    text = Text()
-    text.append(f"{note.figures_words}\n")
-    text.append(note.state_words)
-    if note.holders_words:
-        text.append(f": {note.holders_words}")
-    if note.text:
-        text.append(f"\n{note.text!r}", QUIET)
-    return text
+def _block_text(note: BlockNote) -> Content:
+    state = f"{note.state_words}: {note.holders_words}" if note.holders_words else note.state_words
+    text = Content(f"{note.figures_words}\n{state}")
+    return text + Content.styled(f"\n{note.text!r}", QUIET) if note.text else text

@@ -20,7 +20,6 @@ from ..plain_text import plain
 from .engine_words import short_name
 
 BETWEEN = " · "
-QUIET = "dim"
 MIN_STRIP_ROOM = 8  # letters
 
 
@@ -109,7 +108,7 @@ class ReplyFoot(Widget):
 
 def _style_of(letter: str, is_dark: bool) -> str:
     look = next((kind.look for kind in StripKind if kind.look.letter == letter), None)
-    return (look and letter_style(look, is_dark=is_dark)) or QUIET
+    return (look and letter_style(look, is_dark=is_dark)) or ""
 
 
 def _broken_between(words: list[str], width: int) -> list[str]:

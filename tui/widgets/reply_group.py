@@ -101,7 +101,9 @@ class ReplyGroup(Vertical):
         for place, view in enumerate(self.views):
             view.display = not is_tabbed or place == self._shown
             name = plain(name_of(view.message, place))
-            view.border_title = Content(f"{GOES_ON} {name}" if place == self._chosen else name)
+            is_chosen = place == self._chosen
+            view.border_title = Content(f"{GOES_ON} {name}" if is_chosen else name)
+            view.border_subtitle = f"{GOES_ON} goes on" if is_chosen else ""  # of a long one the title isn't in view
         self._show_words()
 
     def _show_words(self) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from rich.style import Style
-from rich.text import Text
+from textual.content import Content
 from textual.widgets import Static
 
 from paged_chat.app.transcript.miss_reason import MissReason
 
-QUIET = Style(dim=True)
-BOLD = Style(bold=True)
+QUIET = "$text-muted"
 
 
 class WhyNotMore(Static):
@@ -30,8 +28,5 @@ class WhyNotMore(Static):
         self._shown = reason
         self.display = reason is not None
         if reason is not None:
-            text = Text()
-            text.append("why not more?\n", BOLD)
-            text.append(f"{reason}\n")
-            text.append(reason.figures_words, QUIET)
-            self.update(text)
+            figures = Content.styled(reason.figures_words, QUIET)
+            self.update(Content.assemble(("why not more?\n", "bold"), f"{reason}\n", figures))

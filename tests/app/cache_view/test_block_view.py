@@ -58,7 +58,7 @@ def test_an_empty_pool_is_free_blocks(pool):
     view = pool.look()
     assert view.letters == "············"
     assert view.counts_words == "0 held · 0 shared · 0 cached"
-    assert view.saved_words == "saved 0 MB"
+    assert view.saved_words == ""
     assert list(pool.follower.log) == []
 
 
