@@ -20,15 +20,24 @@ _MENTION = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
 
 def mentioned(text: str) -> list[Path]:
     """The files named in a text that are there; a name in quotes may have spaces. Anything else after an @ is text."""
-    found: dict[Path, None] = {}
-    for match in _MENTION.finditer(text):
-        path = Path(os.path.expanduser(match[1] or match[2].rstrip(".,;:!?)")))
-        try:
-            if path.is_file():
-                found[path] = None
-        except OSError:
-            continue  # a name that no file can have
-    return list(found)
+    return list(dict.fromkeys(path for name in _names_in(text) if _is_file(path := Path(os.path.expanduser(name)))))
+
+
+def missing(text: str) -> list[str]:
+    """Names after an @ that look like a file's, with a slash or a dot in them, where no file is."""
+    looked_for = [name for name in _names_in(text) if "/" in name or "." in name]
+    return [name for name in dict.fromkeys(looked_for) if not _is_file(Path(os.path.expanduser(name)))]
+
+
+def _names_in(text: str) -> list[str]:
+    return [match[1] or match[2].rstrip(".,;:!?)") for match in _MENTION.finditer(text)]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False  # a name that no file can have
 
 
 def attachments_in(text: str) -> list[Attachment]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Literal
 
 from paged_chat.app.errors import PagedChatError
@@ -36,7 +37,8 @@ class SlashCommand:
 
     argument: what may stand behind the name, in words; "" for nothing.
     action: the screen's action that it runs, for a command without an argument of its own.
-    setting: the sampling parameter that it sets.
+    setting: the sampling parameter that it sets, whose own name is understood as well.
+    also: names that people know from other programs.
     """
 
     name: str
@@ -44,6 +46,12 @@ class SlashCommand:
     argument: str = ""
     action: str | None = None
     setting: SettingName | None = None
+    also: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that are understood."""
+        return (self.name, *self.also, *([self.setting.replace("_", "-")] if self.setting else []))
 
     @property
     def help(self) -> str:
@@ -55,10 +63,10 @@ class SlashCommand:
 
 COMMANDS = (
     SlashCommand("help", "All keys and commands", action="show_help"),
-    SlashCommand("new", "New chat", action="new_chat"),
+    SlashCommand("new", "New chat", action="new_chat", also=("clear",)),
     SlashCommand("temporary", "New temporary chat, never stored", action="new_temporary"),
     SlashCommand("keep", "Keep a temporary chat: store it", action="keep_chat"),
-    SlashCommand("search", "Search all chats", "words"),
+    SlashCommand("search", "Search all chats", "words", also=("find",)),
     SlashCommand("system", "System prompt of this chat; alone shows it, - takes it away", "text"),
     SlashCommand("use-system", "System prompt kept under a name; alone lists them", "name"),
     SlashCommand("save-system", "Keep this chat's system prompt under a name", "name"),
@@ -82,7 +90,7 @@ COMMANDS = (
     SlashCommand("preset", "Settings kept under a name; alone lists them", "name"),
     SlashCommand("save-preset", "Keep this chat's settings under a name", "name"),
     SlashCommand("forget", "Forget what is kept under a name", "name"),
-    SlashCommand("retry", "Another reply, or several", "count"),
+    SlashCommand("retry", "Another reply, or several", "count", also=("regenerate",)),
     SlashCommand("continue", "Let a reply go on where it was cut", action="continue_reply"),
     SlashCommand("edit", "Edit your last message", action="edit"),
     SlashCommand("fork", "New chat from here", action="fork"),
@@ -93,7 +101,8 @@ COMMANDS = (
     SlashCommand("copy", "Copy the last reply", action="copy_message"),
     SlashCommand("save", "Save the message to a file", "path"),
     SlashCommand("export", "Export the chat: .md or .json", "path"),
-    SlashCommand("rename", "Rename the chat", "title"),
+    SlashCommand("import", "Add the chats of a file: .json or .md", "path"),
+    SlashCommand("rename", "Rename the chat", "title", also=("title",)),
     SlashCommand("pin", "Pin or unpin the chat", action="pin_chat"),
     SlashCommand("archive", "Archive the chat, or bring it back", action="archive_chat"),
     SlashCommand("delete", "Delete the chat", action="delete_chat"),
@@ -101,7 +110,7 @@ COMMANDS = (
     SlashCommand("cache", "Show or hide the cache", action="toggle_cache"),
     SlashCommand("chats", "Show or hide the chats", action="toggle_chats"),
     SlashCommand("theme", "Colours; alone lists them", "name"),
-    SlashCommand("quit", "Quit", action="quit"),
+    SlashCommand("quit", "Quit", action="quit", also=("exit", "q")),
 )
 
 
@@ -121,15 +130,23 @@ def parse(text: str) -> Call | None:
     if not text.startswith("/") or text.startswith("//") or not text[1:2].isalpha():
         return None
     name, _, argument = text[1:].partition(" ") if "\n" not in text.split(" ")[0] else text[1:].partition("\n")
-    command = next((command for command in COMMANDS if command.name == name.lower()), None)
+    command = next((command for command in COMMANDS if name.lower().replace("_", "-") in command.names), None)
     if command is None:
         if "/" in name:
             return None  # a path is no command
-        raise UnknownCommand(f"there is no command /{name}: /help lists them; // sends a message that begins with /")
+        raise UnknownCommand(
+            f"there is no command /{name}{_maybe(name)}: /help lists them; // sends a message that begins with /"
+        )
     argument = argument.strip()
     if argument and not command.argument:
         raise UnknownCommand(f"/{name} takes nothing behind it")
     return Call(command, argument)
+
+
+def _maybe(name: str) -> str:
+    """Such as ", maybe /system", where something is written like it; else ""."""
+    likely = get_close_matches(name.lower(), [known for command in COMMANDS for known in command.names], n=1)
+    return f", maybe /{likely[0]}" if likely else ""
 
 
 def help_line(text: str) -> str | None:

@@ -141,7 +141,7 @@ class PoolView:
 
     @property
     def saved_words(self) -> str:
-        """Such as "saved 1.8 s and 14 MB · 82 blocks instead of 432 · 96 tokens guessed", as far as there are; or ""."""
+        """Such as "saved 1.8 s and 14 MB · 82 blocks instead of 432 · 96 tokens guessed", as far as there are."""
         words = [] if not self.saved_s or self.saved_s < LEAST_SAVED_S else [seconds_words(self.saved_s)]
         words += [bytes_words(self.saved_bytes)] if self.saved_bytes else []
         saved = [f"saved {' and '.join(words)}"] if words else []

@@ -52,6 +52,20 @@ class SendPlan:
         words = f"reuses {self.reuse_words}, computes {counted(self.num_computed_tokens, 'token')}"
         if self.expected_ttft is not None:
             words += f", first token in {about(self.expected_ttft)}"
+        return words + self._exceptions
+
+    @property
+    def brief(self) -> str:
+        """The same where several stand beside each other, such as "595 reused, 12 computed, ~0.4 s"."""
+        words = f"{self.num_reused_tokens:,} reused, {self.num_computed_tokens:,} computed"
+        if self.expected_ttft is not None:
+            words += f", {about(self.expected_ttft)}"
+        return words + self._exceptions
+
+    @property
+    def _exceptions(self) -> str:
+        """What a person may not expect: that old turns are left out, or that another model answers."""
+        words = ""
         if self.num_left_out_turns:
             verb = "is" if self.num_left_out_turns == 1 else "are"
             words += f"; {counted(self.num_left_out_turns, 'old turn')} {verb} left out"

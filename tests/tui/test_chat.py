@@ -84,7 +84,7 @@ async def test_a_reply_goes_on_in_its_own_chat_while_another_is_shown(desk):
 async def test_what_fails_is_a_notice_and_the_message_stays_in_the_prompt(desk):
     async with open_terminal(desk) as terminal:
         await terminal.keys("enter")
-        assert "the message is empty: write something first" in terminal.notices
+        await terminal.until(lambda: "the message is empty: write something first" in terminal.notices)
         desk.fake.enqueue_failure("ab", "out of memory")
         await terminal.send("go")
         assert terminal.path[1].status == "failed"

@@ -140,6 +140,26 @@ async def test_export_writes_the_format_that_the_name_says(desk, tmp_path):
         assert terminal.notices[-1].endswith("fruit.doc names no kind of file: end it with .md or .json")
 
 
+async def test_what_was_exported_is_imported_and_what_can_not_be_read_is_refused(desk, tmp_path):
+    (tmp_path / "broken.json").write_text('[{"role": "user"')
+    async with open_terminal(desk) as terminal:
+        await terminal.send("apples", "red")
+        await terminal.write(f"/export {tmp_path / 'fruit.json'}")
+        await terminal.keys("enter")
+        await terminal.until(lambda: terminal.notices[-1].startswith("Exported to"))
+        first = terminal.screen.chat
+        await terminal.write(f"/import {tmp_path / 'fruit.json'}")
+        await terminal.keys("enter")
+        await terminal.until(lambda: terminal.screen.chat is not None and terminal.screen.chat.id != first.id)
+        await terminal.until(lambda: terminal.texts == ["apples", "red"])
+        assert terminal.notices[-1] == "1 chat imported"
+        for name in ("broken.json", "gone.md"):
+            await terminal.write(f"/import {tmp_path / name}")
+            await terminal.keys("enter")
+            await terminal.until(lambda name=name: name in terminal.notices[-1])
+        assert len(desk.service.chats()) == 2
+
+
 async def test_an_export_asks_for_a_name_where_none_is_given(desk, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     async with open_terminal(desk) as terminal:

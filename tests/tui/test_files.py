@@ -3,7 +3,7 @@
 import pytest
 
 from paged_chat.app.errors import AttachmentRefused
-from paged_chat.tui.files import attachments_in, matching_paths, mentioned
+from paged_chat.tui.files import attachments_in, matching_paths, mentioned, missing
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +33,18 @@ def folder(tmp_path, monkeypatch):
 )
 def test_only_files_that_are_there_are_meant(text, names):
     assert [str(path) for path in mentioned(text)] == names
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("@note.txt, please", ["note.txt"]),
+        ('@notes.txt @"your notes.txt" @sub/', ["your notes.txt", "sub/"]),
+        ("@nobody said so, write to me@example.org", []),
+    ],
+)
+def test_a_name_like_a_files_where_none_is_may_be_mistyped(text, names):
+    assert missing(text) == names
 
 
 def test_files_are_read(folder):

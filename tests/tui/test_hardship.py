@@ -179,7 +179,7 @@ async def test_what_was_refused_while_the_next_was_written_is_one_step_up_in_the
     async with open_terminal(impatient_desk) as terminal:
         await terminal.send("before", "fine")
         with held_by_another(impatient_desk):
-            async with terminal.screen._writing:  # it is its turn once the next thought is written
+            async with terminal.screen.writing:  # it is its turn once the next thought is written
                 await terminal.write("while it is locked")
                 await terminal.keys("enter")
                 await terminal.until(lambda: terminal.prompt.text == "")

@@ -50,6 +50,15 @@ async def test_a_long_paste_stands_as_one_word_is_counted_and_sent_whole(desk):
         assert terminal.path[0].text == f"sum up: {pasted}"
 
 
+async def test_a_file_that_is_not_there_is_told_before_its_name_is_sent_as_text(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.write("what is in @gone/notse.txt")
+        await terminal.until(lambda: "tokens" in meter_of(terminal))
+        assert "no such file" not in meter_of(terminal)
+        await terminal.write(" ?")
+        await terminal.until(lambda: "gone/notse.txt: no such file" in meter_of(terminal))
+
+
 async def test_what_is_typed_while_a_message_is_sent_is_the_next_one(desk):
     desk.fake.enqueue("one")
     async with open_terminal(desk) as terminal:

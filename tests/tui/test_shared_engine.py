@@ -21,6 +21,7 @@ from paged_chat.app.store.store import Store
 from paged_chat.engine.config import EngineConfig
 from paged_chat.tui.command import app as command
 from paged_chat.tui.engine_choice import EngineChoice
+from paged_chat.tui.screens import service_screen
 from paged_chat.tui.screens.dialogs import ChoiceDialog
 from paged_chat.tui.widgets.title_line import TitleLine
 from terminal import Terminal, WatchedTui
@@ -164,7 +165,8 @@ async def test_a_server_that_goes_in_mid_reply_keeps_the_draft_and_a_model_of_ou
         [_, reply] = terminal.path
         assert (reply.status, reply.text[:7]) == ("failed", "one two")
         assert f"the engine at {place.server.address} doesn't answer any more" in reply.error
-        assert any("The model has stopped: " in notice and "load a model here" in notice for notice in terminal.notices)
+        [told] = [notice for notice in terminal.notices if "The model has stopped: " in notice]
+        assert told.endswith("; load a model here, or start the other program again. /engine own loads one here")
         assert "fake-1b has gone" in title(terminal)
         await terminal.write("/engine own")
         await terminal.keys("enter")
@@ -176,13 +178,15 @@ async def test_a_server_that_goes_in_mid_reply_keeps_the_draft_and_a_model_of_ou
         assert terminal.path[-1].text == f"{reply.text} three"
 
 
-async def test_the_engine_can_be_changed_while_it_runs(place):
+async def test_the_engine_can_be_changed_while_it_runs(place, monkeypatch):
+    monkeypatch.setattr(service_screen, "WRITE_TOLD_AFTER_S", 0.0)  # what takes its time here is no store
     async with started(place, EngineMode.OWN) as terminal:
         await ready(terminal)
         await terminal.write("/engine shared")
         await terminal.keys("enter")
         await terminal.until(lambda: "(shared)" in title(terminal))
         await ready(terminal)
+        assert not [notice for notice in terminal.notices if notice.startswith("Storing takes long")]
         await terminal.send("hello", "Hi")
         assert terminal.texts == ["hello", "Hi"]
 

@@ -20,6 +20,10 @@ from paged_chat.tui.slash_commands import (
         ("/system Answer in one word.", "system", "Answer in one word."),
         ("/system two\nlines", "system", "two\nlines"),
         ("/TEMP 0.5", "temp", "0.5"),
+        ("/temperature 0.5", "temp", "0.5"),
+        ("/max_tokens 60", "max", "60"),
+        ("/top-p 0.9", "top-p", "0.9"),
+        ("/exit", "quit", ""),
     ],
 )
 def test_commands(text, name, argument):
@@ -39,7 +43,12 @@ def test_a_doubled_slash_sends_one():
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("/halp", "there is no command /halp"), ("/help me", "/help takes nothing behind it")],
+    [
+        ("/halp", "there is no command /halp, maybe /help: /help lists them"),
+        ("/temprature 1", "there is no command /temprature, maybe /temperature:"),
+        ("/xyzzy", "there is no command /xyzzy: /help lists them"),
+        ("/help me", "/help takes nothing behind it"),
+    ],
 )
 def test_what_can_not_be_meant_is_said(text, reason):
     with pytest.raises(UnknownCommand, match=reason):
@@ -66,7 +75,7 @@ def test_the_command_that_it_is_comes_first():
         ("/export", "/export path: Export the chat: .md or .json"),
         ("/quit", "/quit: Quit"),
         ("/hel", None),
-        ("/halp", "there is no command /halp: /help lists them; // sends a message that begins with /"),
+        ("/halp", "there is no command /halp, maybe /help: /help lists them; // sends a message that begins with /"),
         ("hello", None),
         ("//help", None),
         ("/etc/hosts", None),
@@ -75,6 +84,11 @@ def test_the_command_that_it_is_comes_first():
 )
 def test_a_command_has_a_line_of_help_while_it_is_written(text, line):
     assert help_line(text) == line
+
+
+def test_no_name_is_that_of_two_commands():
+    names = [name for command in COMMANDS for name in set(command.names)]
+    assert len(names) == len(set(names))
 
 
 def test_every_action_of_a_command_exists():

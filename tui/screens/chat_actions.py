@@ -6,12 +6,15 @@ Here and in the other actions, what only one action needs is imported by it: the
 from __future__ import annotations
 
 import asyncio
-from pathlib import PurePath
+import os
+from collections.abc import Callable
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, cast
 
 from textual import on
 
 from paged_chat.app.chats import Chat
+from paged_chat.app.counted import counted
 from paged_chat.app.known_models import check_model_name
 from paged_chat.app.written_setting import read_setting, setting_words
 
@@ -147,6 +150,21 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
             raise NotPossible(f"{path} names no kind of file: end it with .md or .json")
         await self.write_file(path, lambda out: writer([(chat, service.tree(chat.id))], out), "Exported to")
 
+    @in_background
+    async def import_chats(self, path: str) -> None:
+        """Adds all chats of a file, or none; the only one is opened."""
+        if not path:
+            raise NotPossible("/import needs the path of a file behind it")
+        from paged_chat.app.porting import read_file
+
+        read = await asyncio.to_thread(lambda: read_file(Path(os.path.expanduser(path))))
+        added = await self.write(lambda: self.open_service.import_chats(read.chats))
+        left_out = ", ".join(f"{count:,} {thing}" for thing, count in sorted(read.left_out.items()))
+        words = f"{counted(len(added), 'chat')} imported"
+        self.notify(f"{words}; not taken over: {left_out}" if left_out else words)
+        if len(added) == 1:
+            await self.open_chat(added[0].id)
+
     # The model
 
     @in_background
@@ -160,7 +178,12 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
 
     async def _load_model(self, name: str) -> None:
         if (force := await self._may_end_replies()) is not None:
-            await self.write(self.open_service.switch_model, name, force=force)
+            await self._exchange(lambda: self.open_service.switch_model(name, force=force))
+
+    async def _exchange(self, switch: Callable[[], None]) -> None:
+        """In order with what is stored, but nothing is: it may take as long as the engine that goes needs for it."""
+        async with self.writing:
+            await asyncio.to_thread(switch)
 
     async def _may_end_replies(self) -> bool | None:
         """Whether replies are being written that may be stopped; None where the person wants them to go on."""
@@ -187,7 +210,7 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
                 if server is None:
                     raise NotPossible(NO_SERVER)
                 if (force := await self._may_end_replies()) is not None:
-                    await self.write(self.open_service.use_server, server, force=force)
+                    await self._exchange(lambda: self.open_service.use_server(server, force=force))
             case "ask":
                 cast("PagedChatTui", self.app).engine_choice.forget()
                 self.notify("The next start asks, if it finds a running paged-chat")
@@ -249,6 +272,8 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
                 self.export(argument)
             case "export":
                 self.action_export_chat()
+            case "import":
+                self.import_chats(argument)
             case "rename" if argument:
                 await self.write(self.open_service.rename, self._needed_chat().id, argument)
             case "rename":

@@ -218,7 +218,8 @@ class ChatScreen(SideColumns, ChatActions):
             # Another model may have failed before this screen heard that it was being loaded.
             was_ready = before is not None and before.phase == "ready" and before.model == status.model
             words = "has stopped" if was_ready else "didn't load"
-            self.notify(f"The model {words}: {status.error}", severity="error", timeout=15, markup=False)
+            how = "" if status.server is None else ". /engine own loads one here"
+            self.notify(f"The model {words}: {status.error}{how}", severity="error", timeout=15, markup=False)
         refused = status.fetch is not None and status.fetch.error
         if refused and (before is None or before.fetch != status.fetch):
             words = f"{refused}. {short_name(status.model)} goes on answering."

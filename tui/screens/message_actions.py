@@ -61,7 +61,7 @@ class MessageActions(TokenActions):
             # A reply that is being written can't be forked yet, and a message without reply has none to continue.
             with contextlib.suppress(PagedChatError):
                 planned = await asyncio.wrap_future(plan(message.chat_id, message.id))
-                words.append(f"{action}: {planned}")
+                words.append(f"{action}: {planned.brief}")
         self.query_one(Meter).show(" · ".join(words))
 
     # Writing again

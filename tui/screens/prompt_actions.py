@@ -21,7 +21,7 @@ from paged_chat.app.errors import PagedChatError
 from paged_chat.app.service.send_plan import SendPlan
 
 from .. import slash_commands
-from ..files import attachments_in, matching_paths
+from ..files import attachments_in, matching_paths, missing
 from ..messages import PromptChanged, PromptSent
 from ..notices import in_background, with_notices
 from ..widgets.completions import Completions
@@ -202,8 +202,15 @@ class PromptActions(ServiceScreen):
         try:
             attachments = await asyncio.to_thread(attachments_in, text) if is_written else []
             added = [(attachment.name, attachment.text) for attachment in attachments]
-            added += [(word.strip("[]").replace(": ", ", "), pasted) for word, pasted in self.prompt.pastes.items() if word in text]
+            added += [
+                (word.strip("[]").replace(": ", ", "), pasted)
+                for word, pasted in self.prompt.pastes.items()
+                if word in text
+            ]
             left = [f"{name}: {counted(await self._count_tokens(content), 'token')}" for name, content in added]
+            unfinished = self.prompt.word_before_cursor  # what is being written may still become a file's name
+            for name in await asyncio.to_thread(missing, text):
+                left += [f"{name}: no such file"] if name not in unfinished else []
             whole = self.prompt.expanded(text) if is_written else ""
             if self.chat is None:
                 meter.show_new(", ".join(left), num_tokens=await self._count_tokens(whole))

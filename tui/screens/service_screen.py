@@ -56,6 +56,7 @@ class ServiceScreen(Screen[None]):
     edited_id: the person's message whose new version is in the prompt.
     num_opened: how often another chat was opened, so that what took long can tell whether its chat is still shown.
     undo: what was deleted, the last one at the end.
+    writing: held by what writes to the store, and by what must keep its place among that.
     """
 
     def __init__(self) -> None:
@@ -75,7 +76,7 @@ class ServiceScreen(Screen[None]):
         self.edited_id: int | None = None
         self.engine_status: EngineStatus | None = None
         self.undo: list[Deletion] = []
-        self._writing = asyncio.Lock()
+        self.writing = asyncio.Lock()
         self.making_chat = asyncio.Lock()
 
     # Widgets
@@ -142,7 +143,7 @@ class ServiceScreen(Screen[None]):
         Another program may hold the database, and then a write takes seconds until it is done or raises StoreBusy.
         One goes after the other, in the order in which they were asked for.
         """
-        async with self._writing:
+        async with self.writing:
             written = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
             done, _ = await asyncio.wait([written], timeout=WRITE_TOLD_AFTER_S)
             if not done:
