@@ -13,6 +13,7 @@ MAX_ATTACHMENT_BYTES = 1_000_000
 
 # What a text file of any language doesn't hold; tab, line feed, form feed, carriage return and escape are harmless.
 _BINARY = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_ATTACHED = re.compile("File ([^\n]+):\n(`{3,})\n(?s:.*?)\n\\2(?:\n\n|$)")
 _FENCE = re.compile("^ {0,3}(`{3,})", re.MULTILINE)
 
 
@@ -66,6 +67,14 @@ def with_attachments(text: str, attachments: Sequence[Attachment]) -> str:
         fence = "`" * max([3, *(len(found) + 1 for found in _FENCE.findall(attachment.text))])
         parts.append(f"File {attachment.name}:\n{fence}\n{attachment.text.rstrip()}\n{fence}")
     return "\n\n".join([*parts, text] if text else parts)
+
+
+def without_attachments(message: str) -> str:
+    """What `with_attachments` was given as a text; the first file's name where there was none."""
+    name, position = "", 0
+    while found := _ATTACHED.match(message, position):
+        name, position = name or found[1], found.end()
+    return message[position:] or name
 
 
 def _too_large(name: str, num_bytes: int) -> AttachmentRefused:

@@ -17,6 +17,7 @@ from paged_chat.engine.request import FinishReason, TokenLogprobs
 # Also for the terminal's screens, which import nothing of the engine.
 from paged_chat.engine.request import SamplingParams as SamplingParams
 
+from .attachments import without_attachments
 from .errors import MessageNotFound
 
 MessageRole = Literal["user", "assistant"]
@@ -35,8 +36,11 @@ MAX_OWN_TITLE_LENGTH = 300
 
 
 def title_from(text: str) -> str:
-    """A chat's title: the first line with something in it, cut between words where it is long."""
-    lines = (" ".join(line.split()) for line in text.splitlines())
+    """A chat's title: the first line with something in it, cut between words where it is long.
+
+    What is attached is no title; where a message is nothing else, the first file's name is.
+    """
+    lines = (" ".join(line.split()) for line in without_attachments(text).splitlines())
     line = next(filter(None, lines), UNTITLED)
     if len(line) <= MAX_TITLE_LENGTH:
         return line

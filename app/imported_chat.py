@@ -1,6 +1,7 @@
 """A chat that isn't in a store yet: its messages know each other by their place in a list."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from paged_chat.engine.request import SamplingParams
@@ -33,7 +34,7 @@ class ImportedChat:
     tags: tuple[str, ...] = ()
     system_prompt: str | None = None
     model: str | None = None
-    sampling: SamplingParams = field(default_factory=SamplingParams)
+    sampling: SamplingParams | None = None  # of a program that doesn't tell: as a new chat's, where it comes to
     messages: tuple[ImportedMessage, ...] = ()
     active_leaf: int | None = None
     created_at: datetime  # with a time zone
@@ -43,3 +44,9 @@ class ImportedChat:
         for index, message in enumerate(self.messages):
             assert message.parent is None or 0 <= message.parent < index, f"message {index} stands before its parent"
         assert self.active_leaf is None or 0 <= self.active_leaf < len(self.messages), "the active leaf doesn't exist"
+
+
+def with_sampling(chats: Iterable[ImportedChat], default: SamplingParams) -> Iterator[ImportedChat]:
+    """The chats; those that don't tell how their replies are drawn with `default`."""
+    for chat in chats:
+        yield chat if chat.sampling is not None else replace(chat, sampling=default)

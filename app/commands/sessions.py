@@ -14,14 +14,17 @@ from typing import Annotated, TextIO
 
 import typer
 
+from paged_chat.engine.config import DEFAULT_MODEL
 from paged_chat.engine.number_range import NumberRange
 
 from .. import porting
 from ..chats import Chat, MessageTree
 from ..counted import counted
 from ..errors import ChatNotFound, ExportRefused, ImportRefused
+from ..imported_chat import with_sampling
 from ..porting.chat_record import chat_fields, chat_record
 from ..porting.new_file import new_file, refuse_existing
+from ..service.default_sampling import default_sampling_of
 from ..store.chat_table import MAX_LIMIT
 from ..store.store import Store, default_path
 from ..terminal_text import json_line
@@ -168,7 +171,8 @@ def import_chats(
     read = [_read_standard_input() if file == STANDARD_STREAM else porting.read_file(file) for file in files]
     left_out = sum((one.left_out for one in read), start=Counter[str]())
     with _store() as store:
-        added = store.import_chats((chat for one in read for chat in one.chats), user=user)
+        chats = with_sampling((chat for one in read for chat in one.chats), default_sampling_of(DEFAULT_MODEL).sampling)
+        added = store.import_chats(chats, user=user)
     if as_json:
         typer.echo(json_line({"chats": [chat.id for chat in added], "left_out": left_out}, sys.stdout))
         return

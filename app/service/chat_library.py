@@ -12,7 +12,7 @@ from ..chats import UNTITLED, Chat, Message, MessageTree
 from ..comparison.comparison import Comparison
 from ..comparison.variant import KeptSettings, Variant, WrittenVariant, read_variants
 from ..errors import ReplyRunning
-from ..imported_chat import ImportedChat
+from ..imported_chat import ImportedChat, with_sampling
 from ..store.chat_copies import whole
 from ..store.chat_search import SearchHit
 from ..store.chat_table import ChatChanges
@@ -164,7 +164,7 @@ class ChatLibrary:
 
     def import_chats(self, chats: Iterable[ImportedChat], *, user: str = "") -> list[Chat]:
         """Adds all of the chats or, where one can't be read to its end, none."""
-        imported = self._stores.on_disk.import_chats(chats, user)
+        imported = self._stores.on_disk.import_chats(with_sampling(chats, self.default_sampling), user)
         self._watchers.chats_changed()
         return imported
 

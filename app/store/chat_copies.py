@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from sqlite3 import Connection
 
-from ..chats import Chat, Message, MessageContent, MessageTree
+from ..chats import Chat, Message, MessageContent, MessageTree, SamplingParams
 from ..imported_chat import ImportedChat, ImportedMessage
 from . import chat_table, message_table, miss_reasons, token_logprobs
 from .rows import now_to_db, time_from, time_to_db
@@ -28,7 +28,7 @@ def add(connection: Connection, imported: ImportedChat, user: str) -> str:
         tags=imported.tags,
         system_prompt=imported.system_prompt,
         model=imported.model,
-        sampling=imported.sampling,
+        sampling=imported.sampling or SamplingParams(),
         created_at=time_to_db(imported.created_at),
         updated_at=updated_at,
     )

@@ -113,6 +113,7 @@ class SettingsHandlers:
                 ),
                 gr.update(visible=False),
                 gr.update(visible=False),
+                gr.update(visible=False),
                 chat.system_prompt or "",
                 gr.update(choices=list(self._service.system_prompts()), value=None),
                 gr.update(choices=list(self._service.sampling_presets()), value=None),
@@ -140,8 +141,7 @@ class SettingsHandlers:
 
     def reset_sampling(self, chat_id: str, request: gr.Request) -> list[Any]:
         with _shown_to_people():
-            chat = self._chat(chat_id, request)
-            return self._sampling(self._service.update_chat(chat.id, sampling=self._service.default_sampling))
+            return self._kept_sampling(self._chat(chat_id, request), self._service.default_sampling)
 
     # Presets
 
@@ -167,7 +167,7 @@ class SettingsHandlers:
         with _shown_to_people():
             chat = self._chat(chat_id, request)
             sampling = self._service.sampling_presets().get(_text(name), chat.sampling)
-            return self._sampling(self._service.update_chat(chat.id, sampling=sampling))
+            return self._kept_sampling(chat, sampling)
 
     def keep_sampling(self, request: gr.Request, chat_id: str, name: str | None, *values: Any) -> list[Any]:
         with _shown_to_people():
@@ -214,6 +214,10 @@ class SettingsHandlers:
         """What the fields hold, and where that comes from."""
         return [*SamplingForm.of(chat.sampling).values, self._origin(chat.sampling)]
 
+    def _kept_sampling(self, chat: Chat, sampling: SamplingParams) -> list[Any]:
+        """What the fields show, where that comes from, and no fault: nothing waits to be kept any more."""
+        return [*self._sampling(self._service.update_chat(chat.id, sampling=sampling)), gr.update(visible=False)]
+
     def _origin(self, sampling: SamplingParams) -> str:
         """In words; for the page's script also what each field goes back to."""
         suited = json.dumps(asdict(SamplingForm.of(self._service.default_sampling)))
@@ -225,7 +229,7 @@ class SettingsHandlers:
 
 def _named(name: str | None) -> str:
     if not _text(name).strip():
-        raise gr.Error("Give the preset a name: type it into its field.", print_exception=False)
+        raise gr.Error("Which one? Type a name into the field beside the button.", print_exception=False)
     return _text(name).strip()
 
 

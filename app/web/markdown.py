@@ -23,6 +23,8 @@ from .task_lists import task_list_plugin
 
 # Longer texts are shown as they stand: some that are made for it take time that grows with the square of their length.
 MAX_MARKDOWN_LENGTH = 100_000
+# A cell with more letters gets some width: where a table has no room it would have one word on each line.
+MAX_NARROW_CELL = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def _plain() -> MarkdownIt:
 
 
 def _draw_our_way(markdown: MarkdownIt) -> None:
-    for rule in (fence, code_block, image, link_open, table_open, table_close):
+    for rule in (fence, code_block, image, link_open, table_open, table_close, td_open):
         markdown.add_render_rule(rule.__name__, rule)
 
 
@@ -122,6 +124,12 @@ def link_open(renderer: RendererHTML, tokens: Sequence[Token], index: int, optio
 def table_open(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
     # Wide tables scroll in a frame of their own.
     return '<div class="table-frame" tabindex="0"><table>'
+
+
+def td_open(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+    if len(tokens[index + 1].content) > MAX_NARROW_CELL:
+        tokens[index].attrJoin("class", "is-long")
+    return renderer.renderToken(tokens, index, options, env)
 
 
 def table_close(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from html import escape, unescape
+from itertools import pairwise
 from unicodedata import category
 from xml.etree.ElementTree import Element
 
@@ -33,6 +34,9 @@ _ATTRIBUTES = _words(
     "linethickness lspace mathsize mathvariant maxsize minsize movablelimits notation rowalign rowlines rowspacing "
     "rspace scriptlevel separator stretchy symmetric voffset width"
 )
+# After one of these a sign belongs to what follows it.
+_BEFORE_SIGN = frozenset("=<>≤≥≠≈≡≃≅∝∈→⇒⟹⇔⟺←↦\xd7·([{,;:")
+_SIGNS = frozenset("+-\u2212±∓")
 # The converter lays these out as lines of equations only under their other names.
 _OTHER_NAMES = re.compile(r"\\(begin|end)\{(?:aligned|gathered)\}")
 
@@ -44,6 +48,8 @@ def render_math(latex: str, *, is_display: bool) -> str:
     The converter copies what it is given into its output, attributes too: only what is known to be harmless is kept.
     """
     display = "block" if is_display else "inline"
+    if not latex.strip():  # no formula, or not yet one
+        return "$$ $$" if is_display else "$ $"
     try:
         if len(latex) > MAX_LATEX_LENGTH:
             raise ValueError("too long to be a formula")
@@ -65,6 +71,7 @@ def math_plugin(markdown: MarkdownIt) -> None:
     )
     for kind in ("math_inline", "math_inline_double", "math_block"):
         markdown.add_render_rule(kind, _render)
+    markdown.add_render_rule("softbreak", _break)
     markdown.inline.ruler.before("escape", "math_bracketed", _bracketed)
 
 
@@ -72,6 +79,12 @@ def _render(renderer: RendererHTML, tokens: Sequence[Token], index: int, options
     token = tokens[index]
     html = render_math(token.content, is_display=token.type != "math_inline")
     return f'<div class="math">{html}</div>' if token.type == "math_block" else f'<span class="math">{html}</span>'
+
+
+def _break(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+    # A formula on a line of its own ends the one before it and begins the one after it by itself.
+    beside = tokens[max(0, index - 1) : index + 2]
+    return "\n" if any(token.type == "math_inline_double" for token in beside) else "<br />\n"
 
 
 def _bracketed(state: StateInline, silent: bool) -> bool:
@@ -95,11 +108,18 @@ def _safe_html(element: Element) -> str:
     if element.tag not in _TAGS:
         raise ValueError(f"no element of a formula: {element.tag}")
     attributes = "".join(f' {name}="{escape(value)}"' for name, value in element.attrib.items() if name in _ATTRIBUTES)
+    for before, child in pairwise(element):
+        if _character(child) in _SIGNS and _character(before) in _BEFORE_SIGN:
+            child.set("form", "prefix")  # else browsers take it for a difference, with space on both sides
     children = "".join(_safe_html(child) + _safe_text(child.tail) for child in element)
     text = _safe_text(element.text)
     # The converter takes some operators, ± above all, for names, and a name has no space around it.
     tag = "mo" if element.tag == "mi" and len(text) == 1 and category(text) == "Sm" else element.tag
     return f"<{tag}{attributes}>{text}{children}</{tag}>"
+
+
+def _character(element: Element) -> str:
+    return unescape(element.text or "") if element.tag in ("mo", "mi") else ""
 
 
 def _safe_text(text: str | None) -> str:

@@ -11,15 +11,13 @@ from starlette.types import Scope
 
 ASSETS = Path(__file__).parent / "assets"
 STYLE_SHEETS = tuple(sorted(path.name for path in ASSETS.glob("*.css")))
-FRAMES = "frames.js"  # runs before all others, so it is no module
-MODULES = tuple(sorted(path.name for path in ASSETS.glob("*.js") if path.name != FRAMES))
+MODULES = tuple(sorted(path.name for path in ASSETS.glob("*.js")))
 URL = "/paged-chat/assets"
 
 # What stands first in the page's head.
 HEAD = "\n".join(
     [
         '<meta name="viewport" content="width=device-width, initial-scale=1, interactive-widget=resizes-content">',
-        f'<script src="{URL}/{FRAMES}"></script>',
         *(f'<link rel="stylesheet" href="{URL}/{name}">' for name in STYLE_SHEETS),
         *(f'<link rel="modulepreload" href="{URL}/{name}">' for name in MODULES),
         f'<script type="module" src="{URL}/main.js"></script>',

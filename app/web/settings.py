@@ -69,7 +69,7 @@ def build_settings(service: ChatService) -> None:
         )
         prompt_preset, keep_prompt, drop_prompt = _preset_row("system prompts", "pc-prompt-preset")
 
-        gr.Markdown("### How replies of this chat are drawn")
+        gr.Markdown("### Replies of this chat")
         origin = gr.HTML(elem_id="pc-sampling-origin")
         fields = _sampling_fields()
         reset = gr.Button("Reset all of these", size="sm", elem_id="pc-reset-sampling")
@@ -78,7 +78,7 @@ def build_settings(service: ChatService) -> None:
     asked_for.input(
         handlers.load,
         asked_for,
-        [chat_id, model, model, refusal, force, system_prompt, prompt_preset, sampling_preset, *fields, origin],
+        [chat_id, model, model, refusal, force, fault, system_prompt, prompt_preset, sampling_preset, *fields, origin],
         **_QUIET,
     ).then(None, js=_LOADED)
     system_prompt.blur(handlers.save_system_prompt, [chat_id, system_prompt], **_QUIET)
@@ -93,12 +93,12 @@ def build_settings(service: ChatService) -> None:
         trigger_mode="always_last",
         **_QUIET,
     )
-    reset.click(handlers.reset_sampling, chat_id, [*fields, origin], **_QUIET)
+    reset.click(handlers.reset_sampling, chat_id, [*fields, origin, fault], **_QUIET)
 
     prompt_preset.input(handlers.use_system_prompt, [chat_id, prompt_preset], system_prompt, **_QUIET)
     keep_prompt.click(handlers.keep_system_prompt, [prompt_preset, system_prompt], prompt_preset, **_QUIET)
     drop_prompt.click(handlers.drop_system_prompt, prompt_preset, prompt_preset, **_QUIET)
-    sampling_preset.input(handlers.use_sampling, [chat_id, sampling_preset], [*fields, origin], **_QUIET)
+    sampling_preset.input(handlers.use_sampling, [chat_id, sampling_preset], [*fields, origin, fault], **_QUIET)
     keep_sampling.click(
         handlers.keep_sampling, [chat_id, sampling_preset, *fields], [sampling_preset, origin], **_QUIET
     )
@@ -111,7 +111,14 @@ def build_settings(service: ChatService) -> None:
 def _preset_row(what: str, elem_id: str) -> tuple[gr.Dropdown, gr.Button, gr.Button]:
     with gr.Row(elem_classes="pc-presets"):
         preset = gr.Dropdown(
-            [], value=None, label=f"Kept {what}", allow_custom_value=True, elem_id=elem_id, scale=3, min_width=140
+            [],
+            value=None,
+            label=f"Kept {what}",
+            info="Choose, or keep these under a name.",
+            allow_custom_value=True,
+            elem_id=elem_id,
+            scale=3,
+            min_width=140,
         )
         keep = gr.Button("Keep", size="sm", scale=1, min_width=60)
         drop = gr.Button("Drop", size="sm", scale=1, min_width=60)

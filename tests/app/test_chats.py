@@ -4,7 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from paged_chat.app.attachments import Attachment, with_attachments
 from paged_chat.app.chats import Message, MessageTree, own_title, title_from
+
+NOTES = Attachment("notes.md", "# Notes\n```\ncode\n```")
 
 #  1 ─ 2 ─ 3 ─ 4
 #   │   └─ 5 ─ 6     two ways to go on below 2, and two replies to 5
@@ -72,6 +75,9 @@ def test_a_tree_is_asked_by_id(tree):
         ("x" * 59 + " tail", "x" * 59 + "…"),
         ("a " + "x" * 80, "a " + "x" * 57 + "…"),
         ("日本語で三日間の旅程を考えてください。" * 4, ("日本語で三日間の旅程を考えてください。" * 4)[:59] + "…"),
+        (with_attachments("When is\nthe vote?", [NOTES, NOTES]), "When is"),
+        (with_attachments("", [NOTES, Attachment("b.txt", "b")]), "notes.md"),
+        ("File notes.md:\n```\nthat never ends", "File notes.md:"),
     ],
 )
 def test_the_first_line_is_the_title(text, title):

@@ -19,6 +19,8 @@ def test_a_chat_is_renamed_and_pinned(chat, engine):
     begin(chat, engine, "museums", "a1")
     begin(chat, engine, "trams", "a2")
     expect(chat.rows.locator("a")).to_have_text(["trams", "museums"])
+    chat.field.hover()
+    assert chat.page.locator(".chat-list").evaluate("list => list.scrollWidth - list.clientWidth") == 0
     chat.choose(chat.rows.nth(1), "Pin")
     expect(chat.page.locator(".chat-list h3")).to_have_text(["Pinned", "Today"])
     expect(chat.rows.locator("a")).to_have_text(["museums", "trams"])
@@ -63,17 +65,21 @@ def test_an_archived_chat_is_in_the_archive(chat, engine):
     chat.choose(chat.rows.first, "Archive")
     expect(chat.rows).to_have_count(0)
     more = chat.page.get_by_role("button", name="Import, export, archive")
+    mark = chat.page.locator(".chat-mark")
+    expect(mark).to_have_text("archived")
     more.click()
     chat.page.get_by_role("menuitem", name="Show the archive").click()
     expect(chat.rows.locator("a")).to_have_text(["museums"])
     chat.choose(chat.rows.first, "Take out of the archive")
     expect(chat.rows).to_have_count(0)
-    chat.page.get_by_role("button", name="← Archive").click()
+    expect(mark).to_be_hidden()
+    chat.page.get_by_role("button", name="← Chats").click()
     expect(chat.rows.locator("a")).to_have_text(["museums"])
 
 
 def test_a_search_shows_what_it_found_and_leads_there(chat, engine):
-    begin(chat, engine, "where is the ferry", "At Cais do Sodré, <i>every</i> quarter of an hour.")
+    far = "and so on\n\n" * 60
+    begin(chat, engine, "where is the ferry", f"{far}At Cais do Sodré, <i>every</i> quarter of an hour.\n\n{far}")
     begin(chat, engine, "something else", "a2")
     chat.page.keyboard.press("Control+K")
     search = chat.page.get_by_role("searchbox", name="Search in all chats")
@@ -85,7 +91,9 @@ def test_a_search_shows_what_it_found_and_leads_there(chat, engine):
     expect(hit).to_contain_text("<i>every</i>")
     search.press("ArrowDown")
     chat.page.keyboard.press("Enter")
-    expect(chat.reply()).to_contain_text("Cais do Sodré")
+    place = chat.reply().get_by_text("Cais do Sodré")
+    expect(place).to_be_in_viewport()
+    assert chat.page.evaluate("[...CSS.highlights.get('pc-found')].map(String)") == ["Sodré"]
     search.fill('nothing "such')
     expect(chat.page.locator(".chat-list h3")).to_have_text("Nothing found.")
     search.press("Escape")
@@ -134,7 +142,7 @@ def test_a_temporary_chat_can_be_kept(chat, engine, served):
     before = chat.chat_id
     chat.page.get_by_role("button", name="Keep this chat").click()
     expect(chat.notice).to_contain_text("The chat is kept.")
-    expect(chat.page.locator(".temporary-mark")).to_be_hidden()
+    expect(chat.page.locator(".chat-mark")).to_be_hidden()
     expect(chat.reply()).to_have_text("an answer")
     assert chat.chat_id != before
     assert [kept.id for kept in served.store.chats()] == [chat.chat_id]
@@ -143,7 +151,7 @@ def test_a_temporary_chat_can_be_kept(chat, engine, served):
 
 def test_a_temporary_chat_is_never_stored(chat, engine, served):
     chat.page.get_by_role("button", name=re.compile("^Temporary chat")).click()
-    expect(chat.page.locator(".temporary-mark")).to_be_visible()
+    expect(chat.page.locator(".chat-mark")).to_have_text("temporary")
     engine.enqueue("not written down")
     chat.ask("A secret")
     assert served.service.chat(chat.chat_id).is_temporary

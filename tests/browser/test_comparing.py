@@ -101,9 +101,16 @@ def test_all_settings_can_be_compared(chat, engine, served):
     compare = dialog.get_by_role("button", name="Compare", exact=True)
     row.get_by_label("Min p", exact=True).fill("2")  # the browser says what is wrong, where it can be seen
     row.get_by_text("More settings").click()
+    chat.page.set_viewport_size({"width": 1400, "height": 420})
     compare.click()
     expect(row.get_by_label("Min p", exact=True)).to_be_visible()
     assert row.get_by_label("Min p", exact=True).evaluate("field => field.validity.rangeOverflow")
+    assert row.get_by_label("Min p", exact=True).evaluate(
+        """field => {
+            const { x, y, width, height } = field.getBoundingClientRect();
+            return document.elementFromPoint(x + width / 2, y + height / 2) === field;
+        }"""
+    ), "the buttons at the end cover it"
     row.get_by_label("Min p", exact=True).fill("0.05")
     compare.click()
     expect(dialog).to_have_count(0)

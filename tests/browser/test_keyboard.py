@@ -97,6 +97,8 @@ def test_one_of_several_replies_is_picked(chat, engine):
     keyboard.press("Enter")
     expect(chat.reply()).to_have_text("two fish")
     expect(chat.replies).to_have_count(1)
+    keyboard.type("Red fish?")  # wherever the focus is
+    expect(chat.field).to_have_value("Red fish?")
 
 
 def test_what_covers_a_narrow_page_is_closed_with_escape(open_tab):

@@ -7,8 +7,10 @@ from playwright.sync_api import expect
 
 from chat_page import PHONE
 
+TABLET = {"width": 820, "height": 1180}
 FINGER = {"viewport": PHONE, "has_touch": True, "is_mobile": True}
 GROUNDS = ("--pc-ground", "--pc-side", "--pc-raised", "--pc-said")
+COLOUR_SCHEMES = {"light": "normal", "dark": "dark"}  # of scroll bars
 TINTS = ("--token-likely", "--token-doubtful", "--token-unlikely", "--diff-here", "--diff-there", "--pc-mark")
 CODE = ("--code-keyword", "--code-text", "--code-number", "--code-name", "--code-note", "--code-deleted")
 # What is seen, upon what, and how much lighter or darker it has to be: 4.5 for text and 3 for the rest (WCAG 2.2).
@@ -51,6 +53,8 @@ def test_everything_can_be_read_by_day_and_by_night(chat):
             }""",
             names,
         )
+        drawer = chat.page.locator("#pc-settings")
+        assert drawer.evaluate("drawer => getComputedStyle(drawer).colorScheme") == COLOUR_SCHEMES[theme]
         faint = [pair for pair in CONTRASTS if contrast(colours[pair[0]], colours[pair[1]]) < pair[2]]
         assert faint == [], theme
 
@@ -69,8 +73,13 @@ def too_small(places):
     """What can be pressed there and isn't 40 pixels wide and high."""
     return places.evaluate_all(
         """places => places.flatMap((place) => [place, ...place.querySelectorAll("*")]).filter((element) => {
-            if (!element.matches("button, summary, select, textarea, input:not([type=range])")) return false;
-            const { width, height } = element.getBoundingClientRect();
+            if (!element.matches("button, summary, select, textarea, input")) return false;
+            let { width, height } = element.getBoundingClientRect();
+            for (let around = element.parentElement; around; around = around.parentElement) {
+                if (getComputedStyle(around).overflow !== "hidden") continue; // what is cut off can't be pressed
+                width = Math.min(width, around.clientWidth);
+                height = Math.min(height, around.clientHeight);
+            }
             return element.checkVisibility({ visibilityProperty: true }) && Math.min(width, height) < 40;
         }).map((element) => element.outerHTML)"""
     )
@@ -89,7 +98,10 @@ def test_what_a_finger_presses_is_large_enough_and_a_notice_is_over_everything(o
     assert too_small(chat.page.locator("body")) == []
     # The settings, which aren't in the same part of the page, cover all of it but what is told meanwhile.
     drawer = chat.open_settings()
-    assert too_small(drawer.locator(".tab-like-container, .label-wrap")) == []
+    drawer.get_by_role("button", name="More").last.click()
+    assert too_small(drawer.locator(".tab-like-container, .label-wrap, .slider_input_container")) == []
+    wider = "blocks => blocks.filter((block) => block.scrollWidth > block.clientWidth).map((block) => block.id)"
+    assert drawer.locator(".block").evaluate_all(wider) == []
     temperature = drawer.locator("#pc-temperature input[type=number]")
     temperature.fill("99")
     temperature.press("Tab")
@@ -101,6 +113,11 @@ def test_what_a_finger_presses_is_large_enough_and_a_notice_is_over_everything(o
             return told.contains(document.elementFromPoint(x + width / 2, y + height / 2));
         }"""
     )
+
+    # A tablet is touched as well.
+    chat.page.locator("#pc-settings-close").click()
+    chat.page.set_viewport_size(TABLET)
+    assert too_small(chat.page.locator("body")) == []
 
 
 def test_a_notice_covers_nothing_that_is_written_and_a_refusal_is_not_cut(open_tab, serve, faults):

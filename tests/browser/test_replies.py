@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from paged_chat.app.attachments import MAX_ATTACHMENT_BYTES
@@ -93,6 +94,20 @@ def test_a_root_has_its_sign(chat, engine):
     assert root["width"] > inner["width"] * 1.5
 
 
+def test_lines_of_equations_stand_under_each_other(chat, engine):
+    engine.enqueue(r"$$\begin{aligned} ax^2 + bx &= 0 \\ \frac{x}{2} &= -\frac{b}{2a} \end{aligned}$$")
+    chat.ask("Solve")
+    expect(chat.reply().locator("mtr")).to_have_count(2)
+    rows = chat.reply().evaluate(
+        """reply => [...reply.querySelectorAll("mtr")].map((row) => {
+            const [left, right] = row.children;
+            const equals = [...right.children].find((element) => element.textContent === "=");
+            return [left.lastElementChild.getBoundingClientRect().right, equals.getBoundingClientRect().left];
+        })"""
+    )
+    assert rows[0] == pytest.approx(rows[1], abs=0.5)
+
+
 def test_code_and_messages_can_be_copied(open_tab, engine):
     chat = open_tab(permissions=["clipboard-read", "clipboard-write"])
     engine.enqueue("Like so:\n\n```python\nx = 1\n```")
@@ -112,8 +127,14 @@ def test_escape_stops_and_the_same_message_goes_on(chat, engine, served):
     chat.send("Count")
     engine.let(7)
     expect(chat.reply()).to_have_text("one two")
+    chat.send("And then?")
+    chat.page.keyboard.press("Enter")
+    expect(chat.notice).to_have_count(1)
+    expect(chat.notice).to_contain_text("A reply is being written")
     chat.page.keyboard.press("Escape")
     chat.wait_for_end()
+    expect(chat.notice).to_have_count(0)
+    expect(chat.field).to_have_value("And then?")
     expect(chat.replies.locator(".cost")).to_contain_text("stopped")
     engine.go()
     engine.enqueue(" and the rest")
@@ -173,6 +194,9 @@ def test_retry_edit_and_fork_say_what_they_cost_before_they_are_pressed(chat, en
     chat.replies.hover()
     chat.replies.get_by_role("button", name="Retry").hover()
     expect(preview).to_have_text(computes_one)
+    row, words = chat.replies.locator(".tools").bounding_box(), preview.bounding_box()
+    assert row["y"] <= words["y"], "it covers nothing that is written"
+    assert words["y"] + words["height"] <= row["y"] + row["height"]
     chat.replies.get_by_role("button", name="Fork").focus()
     expect(preview).to_have_text(re.compile(r"^what is said there next reuses \d+ blocks and \d+ tokens$"))
     chat.field.hover()
@@ -186,12 +210,16 @@ def test_retry_edit_and_fork_say_what_they_cost_before_they_are_pressed(chat, en
 
 def test_a_fork_begins_a_chat_with_all_up_to_there(chat, engine):
     engine.enqueue("root")
-    chat.ask("Begin")
+    chat.ask("Begin with something that is much too long for the list of chats")
     first_chat_id = chat.chat_id
     chat.press(chat.replies.last, "Fork")
     chat.page.wait_for_url(lambda url: first_chat_id not in url)
     expect(chat.reply()).to_have_text("root")
     expect(chat.rows).to_have_count(2)
+    mark, sidebar = chat.rows.first.locator(".title-mark"), chat.page.locator(".chat-list")
+    expect(mark).to_have_text("(fork)")
+    right = mark.bounding_box()["x"] + mark.bounding_box()["width"]
+    assert right <= sidebar.bounding_box()["x"] + sidebar.bounding_box()["width"], "whatever else is cut"
 
 
 def test_a_deleted_message_comes_back_with_undo(chat, engine):
@@ -238,13 +266,16 @@ def test_what_will_be_left_out_is_seen_before_it_is_sent(open_tab, serve):
 
 def test_a_file_is_attached_with_its_tokens_counted(chat, engine):
     chat.page.locator(".composer input[type=file]").set_input_files(
-        {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"abcdefgh"}
+        {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"abcd " * 100}
     )
-    expect(chat.page.locator(".chip")).to_have_text(re.compile(r"notes\.txt\s*8 tokens"))
+    expect(chat.page.locator(".chip")).to_have_text(re.compile(r"notes\.txt\s*500 tokens"))
     engine.enqueue("read")
     chat.ask("What is in it?")
     expect(chat.questions.locator(".body")).to_contain_text("File notes.txt:")
-    expect(chat.questions.locator(".body code")).to_have_text("abcdefgh\n")
+    code = chat.questions.locator(".body pre")
+    expect(code).to_have_text("abcd " * 99 + "abcd\n")
+    assert code.evaluate("code => code.scrollWidth - code.clientWidth") == 0, "it is read without scrolling sideways"
+    expect(chat.page.locator(".title")).to_have_text("What is in it?")
     expect(chat.page.locator(".chip")).to_have_count(0)
 
 

@@ -131,6 +131,10 @@ def test_beams_are_searched_with_the_settings_that_go_with_them(chat, served, en
     type_into(drawer.locator("#pc-beam_width input[type=number]"), "3")
     fault = drawer.locator("#pc-settings-fault")
     expect(fault).to_contain_text("Not kept yet: beam_width 3 looks for the likeliest replies and draws nothing")
+    drawer.get_by_role("button", name="Reset all of these").click()
+    expect(fault).to_be_hidden()
+    type_into(drawer.locator("#pc-beam_width input[type=number]"), "3")
+    expect(fault).to_be_visible()
     type_into(drawer.locator("#pc-temperature input[type=number]"), "0")
     expect(fault).to_be_hidden()
     type_into(drawer.locator("#pc-num_replies input[type=number]"), "2")
@@ -155,8 +159,11 @@ def test_beams_are_searched_with_the_settings_that_go_with_them(chat, served, en
     assert (params.beam_width, params.n, params.length_penalty, params.early_stopping) == (3, 2, 0.5, "never")
 
 
-def test_a_system_prompt_is_kept_as_a_preset_and_used_in_another_chat(chat, engine, served):
+def test_a_system_prompt_is_kept_as_a_preset_and_used_in_another_chat(chat, engine, served, faults):
+    faults.expected_errors.append("500")
     drawer = chat.open_settings()
+    drawer.get_by_role("button", name="Keep").first.click()
+    expect(chat.notice).to_contain_text("Which one? Type a name into the field beside the button.")
     prompt = drawer.locator("#pc-system-prompt textarea")
     expect(prompt).to_be_editable()
     prompt.fill("Answer like a pirate.")

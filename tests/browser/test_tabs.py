@@ -66,6 +66,22 @@ def test_a_stale_tab_catches_up_and_overwrites_nothing(open_tab, engine, served)
     assert len(served.service.tree(one.chat_id)) == 6
 
 
+def test_what_is_being_written_in_a_chat_outlives_its_deletion_in_another_tab(open_tab, engine):
+    one = open_tab()
+    engine.enqueue("root")
+    one.ask("Begin")
+    two = open_tab(one.chat_id)
+    expect(two.reply()).to_have_text("root")
+    two.field.fill("half a thought")
+    one.choose(one.rows.first, "Delete")
+    expect(two.notice).to_contain_text("“Begin” was deleted in another place.")
+    expect(two.replies).to_have_count(0)
+    expect(two.field).to_have_value("half a thought")
+    two.notice.get_by_role("button", name="Undo").click()
+    expect(two.reply()).to_have_text("root")
+    expect(one.rows.locator("a")).to_have_text(["Begin"])
+
+
 def test_ten_tabs_stream_at_once(open_tab, engine):
     tabs = [open_tab() for _ in range(10)]
     engine.hold()

@@ -35,7 +35,7 @@ export class CompareDialog {
     this.check = check;
     this.answer = null;
     this.rows = el("div", { class: "variants" });
-    this.more = el("button", { type: "button", class: "button", onclick: () => this.add({}).focus() }, "Add a variant");
+    this.more = el("button", { type: "button", class: "button", onclick: () => this.addAndShow() }, "Add a variant");
     this.fault = el("p", { class: "fault", role: "alert", hidden: true });
     const fields = el("form", { onsubmit: (event) => { event.preventDefault(); this.submit(); } },
       el("p", { class: "hint" }, "The next message is answered under each of these, all at once. What is left empty is as the settings have it; variants without a seed share one, so that the settings alone make the difference."),
@@ -76,6 +76,12 @@ export class CompareDialog {
     this.rows.append(row);
     this.number();
     return name;
+  }
+
+  addAndShow() {
+    const first = this.add({});
+    first.focus();
+    first.closest(".variant").scrollIntoView({ block: "nearest" });
   }
 
   number() {

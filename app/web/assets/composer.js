@@ -24,6 +24,7 @@ export class Composer {
     this.isNumberChosen = false; // here; else it is as the chat's settings have it
     this.comparison = null;
     this.isRunning = false;
+    this.endWait = () => {}; // takes away the word that a reply is being written
     this.field = el("textarea", { rows: 1, dir: "auto", placeholder: "Message…", "aria-label": "Message", enterkeyhint: "send" });
     this.chips = el("div", { class: "chips" });
     this.picker = el("input", { type: "file", multiple: true, hidden: true, onchange: () => this.attachPicked() });
@@ -93,7 +94,9 @@ export class Composer {
     if (isRunning === this.isRunning) return;
     this.isRunning = isRunning;
     this.drawButton();
-    if (!isRunning) this.plan();
+    if (isRunning) return;
+    this.endWait();
+    this.plan();
   }
 
   setNumReplies(number) {
@@ -147,7 +150,7 @@ export class Composer {
   onKey(event) {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
-    if (this.isRunning) notify("A reply is being written: wait for its end, or stop it with Esc.");
+    if (this.isRunning) this.endWait = notify("A reply is being written: wait for its end, or stop it with Esc.");
     else this.submit();
   }
 

@@ -2,6 +2,8 @@
 
 import { el, iconButton, setChildren } from "./dom.js";
 import { counted } from "./format.js";
+import { markWords, unmarkWords } from "./found_words.js";
+import { drawFrame } from "./frames.js";
 import { MessageNode, copyText, showCopied } from "./message.js";
 import { SideBySide } from "./side_by_side.js";
 
@@ -40,6 +42,8 @@ export class Conversation {
     this.topBefore = 0; // where it was scrolled to
     this.isAskingForOlder = false;
     this.wantedId = null; // a message to bring into view
+    this.wantedWords = []; // which were looked for in it
+    unmarkWords();
     this.pickedToReveal = null;
     this.leftOutIds = new Set();
     this.older.hidden = true;
@@ -73,7 +77,8 @@ export class Conversation {
       this.scroller.scrollTop += this.scroller.scrollHeight - heightBefore;
     }
     if (this.isFollowing) this.scrollToEnd();
-    if (this.wantedId !== null) this.reveal(this.wantedId);
+    else if (!this.toBottom.hidden) this.noteScroll(); // what is shorter now may be seen to its end
+    if (this.wantedId !== null) this.reveal(this.wantedId, this.wantedWords);
   }
 
   grow(news) {
@@ -89,22 +94,35 @@ export class Conversation {
     this.drawBoundary();
   }
 
-  /** Brings a message into view, once the chat is here: older ones first, or the branch that it is on. */
-  reveal(id) {
+  /** Brings a message into view, and the words in it, once the chat is here: older ones first, or the branch that it is on. */
+  reveal(id, words = []) {
     this.wantedId = id;
+    this.wantedWords = words;
     if (this.path.length === 0) return;
     if (this.path.includes(id)) {
       this.wantedId = null;
       this.isFollowing = false;
-      const { element } = this.nodes.get(id);
-      element.scrollIntoView({ block: "center" });
-      element.classList.remove("is-found");
-      drawFrame(() => element.classList.add("is-found"));
+      this.show(this.nodes.get(id), words);
     } else if (this.numOlder > 0) this.askForOlder();
     else if (this.pickedToReveal !== id) {
       this.pickedToReveal = id; // once: it may be deleted meanwhile
       this.actions.pick(id);
     }
+  }
+
+  show(node, words) {
+    const { element } = node;
+    element.classList.remove("is-found");
+    const place = markWords(node.body, words);
+    if (place) {
+      node.open(place.startContainer);
+      const { top, height } = place.getBoundingClientRect();
+      const middle = this.scroller.getBoundingClientRect().top + this.scroller.clientHeight / 2;
+      this.scroller.scrollTop += top + height / 2 - middle;
+      return;
+    }
+    element.scrollIntoView({ block: "center" });
+    drawFrame(() => element.classList.add("is-found"));
   }
 
   follow() {

@@ -27,6 +27,12 @@ export function directed(block) {
   return block;
 }
 
+/** A title for a place that may be too narrow for it: what tells a fork from its chat stays. */
+export function titleParts(title) {
+  const [, name, mark] = /^(.*?)((?: \(fork\))*)$/s.exec(title);
+  return [el("span", { class: "title-name" }, name), mark && el("span", { class: "title-mark" }, mark)];
+}
+
 /** Text that mostly is what it was: then nothing is laid out anew. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
@@ -70,7 +76,7 @@ const PATHS = {
   close: "M6 6l12 12M18 6L6 18",
   down: "M12 5v14M6 13l6 6 6-6",
   theme: "M12 4a8 8 0 1 0 0 16zM12 4a8 8 0 0 1 0 16",
-  temporary: "M12 8v4l3 2M4.5 9a8 8 0 1 1-.4 4M4 5v4h4",
+  temporary: "M4 8a3 3 0 0 1 3-3M10.5 5h3M17 5a3 3 0 0 1 3 3M20 11v1M20 14.5a3 3 0 0 1-3 3M14 17.5h-2.5l-4 3.5v-3.5M4 14.5a3 3 0 0 0 3 3M4 11v1", // a bubble of dashes
   pin: "M9 4h6l-1 6 3 3H7l3-3zM12 13v7",
   archive: "M4 5h16v4H4zM6 9v10h12V9M10 13h4",
   leave: "M14 4H5v16h9M10 12h10M16 8l4 4-4 4",

@@ -4,6 +4,7 @@
 const SLOW_FRAME_MS = 1000;
 const drawNow = window.requestAnimationFrame.bind(window);
 
+// Whoever imports this first of all, before Gradio's scripts run, has it in the place of the browser's.
 window.requestAnimationFrame = (callback) => {
   const isLoaded = document.getElementById("pc-settings") !== null;
   const isShown = document.body?.classList.contains("pc-shows-settings");
@@ -11,5 +12,6 @@ window.requestAnimationFrame = (callback) => {
   setTimeout(() => drawNow(callback), SLOW_FRAME_MS);
   return 0;
 };
+
 /** For the page's own moves. */
-window.drawFrame = drawNow;
+export const drawFrame = drawNow;

@@ -12,9 +12,10 @@ const KEYS = [
   ["Ctrl /", "these keys"],
   ["Tab", "from message to message, and to what can be done with it"],
   ["↑ ↓", "through the list of chats"],
+  ["letters", "go to the field, wherever the focus is"],
 ];
 
-/** actions: newChat, search, help, and escape(target) for what has the focus. On a Mac the command key does what Ctrl does. */
+/** actions: newChat, search, help, write, and escape(target) for what has the focus. On a Mac the command key does what Ctrl does. */
 export function bindKeys(actions) {
   let wasListOpen = false; // before it heard of the key itself
   addEventListener("keydown", ({ target }) => { wasListOpen = isListOpen(target); }, true);
@@ -27,9 +28,18 @@ export function bindKeys(actions) {
     else if (event.key === "Escape" && !document.querySelector("dialog[open], .menu") && !wasListOpen) {
       actions.escape(event.target);
       return;
-    } else return;
+    } else {
+      if (isText(event)) actions.write(); // and the letter comes there
+      return;
+    }
     event.preventDefault();
   });
+}
+
+/** A letter typed where letters do nothing: after a button was pressed, say. */
+function isText({ key, ctrlKey, metaKey, altKey, target }) {
+  if ([...key].length > 1 || key === " " || ctrlKey || metaKey || altKey) return false;
+  return !target.closest("input, textarea, select, #pc-settings, .menu, .alternatives") && !document.querySelector("dialog[open]");
 }
 
 /** One of Gradio's lists of choices: Escape closes it alone. */

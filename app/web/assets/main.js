@@ -1,17 +1,19 @@
 // The page: which chat is open, and what goes between the server and the parts of the page.
 
+import "./frames.js"; // first
 import { get, post } from "./api.js";
 import { CompareDialog } from "./compare_dialog.js";
 import { Composer, PLAN_PAUSE_MS } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { el, iconButton } from "./dom.js";
 import { engineWords } from "./engine.js";
-import { shortModel } from "./format.js";
+import { clipped, shortModel } from "./format.js";
 import { bindKeys, showKeys } from "./keys.js";
 import { Line } from "./line.js";
 import { explainLogin } from "./login.js";
 import { attempt, isByKeyboard, mountNotices, notify } from "./notices.js";
 import { Panel } from "./panel.js";
+import { tellRefusals } from "./settings_faults.js";
 import { guardNumbers } from "./settings_fields.js";
 import { Sidebar } from "./sidebar.js";
 import { keepTheme, toggleTheme } from "./theme.js";
@@ -36,7 +38,7 @@ class Page {
       onBreak: () => this.root.classList.add("is-cut-off"),
     });
     this.sidebar = new Sidebar(this.root, {
-      openChat: (id, messageId) => this.openChat(id, { messageId }),
+      openChat: (id, messageId, words) => this.openChat(id, { messageId, words }),
       newChat: (options) => this.newChat(options),
       keepChat: (id) => this.keepChat(id),
       leave: (id) => this.leave(id),
@@ -63,11 +65,13 @@ class Page {
     document.body.prepend(this.root);
     mountNotices(this.root);
     guardNumbers();
+    tellRefusals();
     bindKeys({
       newChat: () => this.newChat(),
       search: () => { this.topBar.showSidebar(); this.sidebar.focusSearch(); },
       escape: (target) => this.escape(target),
       help: () => showKeys(this.root),
+      write: () => this.composer.field.focus(),
     });
     addEventListener("paged-chat:settings-read", () => this.takeSettingsRead());
     addEventListener("click", ({ target }) => target.closest?.("#pc-settings-close") && this.closeSettings());
@@ -121,19 +125,27 @@ class Page {
 
   takeGone(news) {
     if (news.chat_id !== this.chatId || news.chat_id === this.leavingId) return;
-    notify("There is no such chat, or it was deleted.");
+    const { chat } = this.topBar;
+    const written = this.composer.take();
     this.newChat();
+    if (written.text || written.attachments.length) this.composer.put({ ...written, text: [this.composer.field.value, written.text].filter(Boolean).join("\n\n") });
+    if (chat === null || chat.is_temporary) { // which may have been kept, under another address
+      notify("There is no such chat, or it was deleted.");
+      return;
+    }
+    const restore = async () => (await attempt(() => post(`chats/${chat.id}/restore`))) && this.openChat(chat.id);
+    notify(`“${clipped(chat.title)}” was deleted in another place.`, { action: { name: "Undo", run: restore } });
   }
 
   // Which chat is open
 
-  openChat(chatId, { messageId = null } = {}) {
+  openChat(chatId, { messageId = null, words = [] } = {}) {
     if (chatId !== this.chatId) {
       history.pushState(null, "", chatId ? `?chat=${chatId}` : location.pathname);
       this.show(chatId);
     }
     this.root.classList.remove("shows-sidebar");
-    if (messageId !== null) this.conversation.reveal(messageId);
+    if (messageId !== null) this.conversation.reveal(messageId, words);
   }
 
   show(chatId) {

@@ -3,6 +3,7 @@
 import { ActionPreview } from "./action_preview.js";
 import { directed, el, iconButton, setText, svg } from "./dom.js";
 import { costLine } from "./format.js";
+import { drawFrame } from "./frames.js";
 import { morphChildren } from "./morph.js";
 import { drawStrip } from "./panel_strip.js";
 import { TokenView } from "./tokens.js";
@@ -159,12 +160,22 @@ export class MessageNode {
       this.element.classList.toggle("is-folded", isLong);
       if (!isLong) return;
       const unfold = el("button", { type: "button", class: "unfold" }, "Show all");
-      unfold.addEventListener("click", () => {
-        this.element.classList.replace("is-folded", "is-unfolded");
-        unfold.remove();
-      });
+      unfold.addEventListener("click", () => this.unfold());
       this.body.after(unfold);
     });
+  }
+
+  unfold() {
+    this.element.classList.remove("is-folded");
+    this.element.classList.add("is-unfolded");
+    this.element.querySelector(".unfold")?.remove();
+  }
+
+  /** Unfolds what hides a part of the text. */
+  open(part) {
+    this.unfold();
+    const thinking = part.parentElement.closest("details");
+    if (thinking) thinking.open = true;
   }
 
   /** The text in a field; what comes of it is sent as a sibling. `actions.planEdit` tells what that would cost. */

@@ -18,7 +18,7 @@ export function mountNotices(root) {
 
 /**
  * A line of text for some seconds, and as long as the pointer or the focus is on it; with an action, such as
- * {name: "Undo", run}, which takes the focus if it is told to.
+ * {name: "Undo", run}, which takes the focus if it is told to. Gives what takes it away before its time.
  */
 export function notify(text, { action = null, takesFocus = false, isError = false } = {}) {
   const notice = el("div", { class: isError ? "notice is-error" : "notice" }, el("span", { dir: "auto" }, text));
@@ -27,7 +27,7 @@ export function notify(text, { action = null, takesFocus = false, isError = fals
     notice.remove();
     if (hadFocus && matchMedia("(hover: hover)").matches) document.querySelector(".composer textarea").focus();
   };
-  if (isError) for (const other of [...place.children]) if (other.firstChild.textContent === text) other.remove(); // said again, not twice
+  if (!action) for (const other of [...place.children]) if (other.firstChild.textContent === text) other.remove(); // said again, not twice
   if (action) {
     const button = el("button", { type: "button", onclick: () => { close(); action.run(); } }, action.name);
     notice.append(button);
@@ -39,6 +39,7 @@ export function notify(text, { action = null, takesFocus = false, isError = fals
   lift();
   const endLater = () => setTimeout(() => (notice.matches(":hover, :focus-within") ? endLater() : close()), NOTICE_MS);
   endLater();
+  return close;
 }
 
 /** Above where is written, however much that is. */

@@ -1,7 +1,7 @@
 // The list of chats, and the search in them.
 
 import { download, get, post, upload } from "./api.js";
-import { el, iconButton } from "./dom.js";
+import { el, iconButton, titleParts } from "./dom.js";
 import { clipped, counted, dayGroup } from "./format.js";
 import { logOut, loggedInUser } from "./login.js";
 import { askForLine, attempt, isByKeyboard, notify, openMenu } from "./notices.js";
@@ -10,7 +10,7 @@ const SEARCH_PAUSE_MS = 180;
 const LIST_PAGE = 200;
 
 export class Sidebar {
-  /** actions: openChat(id, messageId), newChat({isTemporary}), keepChat(id), leave(id or null), tell(request), toggleTheme(), showHelp(), close(). */
+  /** actions: openChat(id, messageId, words), newChat({isTemporary}), keepChat(id), leave(id or null), tell(request), toggleTheme(), showHelp(), close(). */
   constructor(root, actions) {
     this.root = root;
     this.actions = actions;
@@ -66,7 +66,7 @@ export class Sidebar {
       groups.get(name).push(this.row(chat));
     }
     const nodes = [];
-    if (this.isArchive) nodes.push(el("button", { type: "button", class: "button leave-archive", onclick: () => this.showArchive(false) }, "← Archive"));
+    if (this.isArchive) nodes.push(el("div", { class: "archive-head" }, el("strong", {}, "Archive"), el("button", { type: "button", class: "button", onclick: () => this.showArchive(false) }, "← Chats")));
     for (const [name, rows] of groups) nodes.push(el("section", {}, el("h3", {}, name), ...rows));
     if (groups.size === 0) nodes.push(el("p", { class: "list-empty" }, this.isArchive ? "Nothing is archived." : "Your chats will stand here."));
     if (this.news.has_more) nodes.push(el("button", { type: "button", class: "button", onclick: () => this.tellList(LIST_PAGE) }, "Show more"));
@@ -77,16 +77,16 @@ export class Sidebar {
   }
 
   row(chat) {
-    const link = el("a", { href: `?chat=${chat.id}`, dir: "auto", title: chat.title, onclick: (event) => this.onLink(event, chat.id) }, chat.title);
+    const link = el("a", { href: `?chat=${chat.id}`, dir: "auto", title: chat.title, onclick: (event) => this.onLink(event, chat.id) }, ...titleParts(chat.title));
     const menu = iconButton("more", `More for ${chat.title}`, () => openMenu(menu, this.entries(chat)), { "aria-haspopup": "menu" });
     const classes = ["chat-row", chat.id === this.chatId && "is-open", chat.is_running && "is-running"].filter(Boolean);
     return el("div", { class: classes.join(" "), "data-id": chat.id }, chat.is_running && el("span", { class: "running-dot", title: "A reply is being written" }), link, menu);
   }
 
-  onLink(event, chatId, messageId = null) {
+  onLink(event, chatId, messageId = null, words = []) {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return; // a tab of its own
     event.preventDefault();
-    this.actions.openChat(chatId, messageId);
+    this.actions.openChat(chatId, messageId, words);
   }
 
   entries(chat) {
@@ -147,7 +147,8 @@ export class Sidebar {
       const pieces = hit.pieces.map((piece, index) => (index % 2 ? el("mark", {}, piece) : piece));
       const words = el("span", { class: hit.message_id === null ? "hit-title" : "hit-text", dir: "auto" }, ...pieces);
       const head = hit.message_id === null ? null : el("span", { class: "hit-title", dir: "auto" }, hit.title);
-      return el("a", { class: "hit", href: `?chat=${hit.chat_id}`, onclick: (event) => this.onLink(event, hit.chat_id, hit.message_id) }, head, words);
+      const found = hit.pieces.filter((_, index) => index % 2);
+      return el("a", { class: "hit", href: `?chat=${hit.chat_id}`, onclick: (event) => this.onLink(event, hit.chat_id, hit.message_id, found) }, head, words);
     });
     const heading = rows.length ? counted(rows.length, "place") : "Nothing found.";
     this.list.replaceChildren(el("section", {}, el("h3", { role: "status" }, heading), ...rows));
@@ -182,7 +183,7 @@ export class Sidebar {
       { name: "Import chats…", run: () => this.importer.click() },
       { name: "Export all as Markdown", run: () => download("export/all.md") },
       { name: "Export all as JSON", run: () => download("export/all.json") },
-      { name: this.isArchive ? "Leave the archive" : "Show the archive", run: () => this.showArchive(!this.isArchive) },
+      { name: this.isArchive ? "Show the chats" : "Show the archive", run: () => this.showArchive(!this.isArchive) },
     ]);
   }
 

@@ -1,7 +1,7 @@
 // Above the conversation: the chat's title, the model, and the ways to the list, the settings and the cache.
 
 import { post } from "./api.js";
-import { el, iconButton } from "./dom.js";
+import { el, iconButton, titleParts } from "./dom.js";
 import { loadingWords } from "./engine.js";
 import { shortModel } from "./format.js";
 import { askForLine, attempt } from "./notices.js";
@@ -9,6 +9,8 @@ import { askForLine, attempt } from "./notices.js";
 const PANEL = "paged-chat panel";
 const WIDE = "(min-width: 1200px)"; // the panel stands beside the conversation
 const NARROW = "(max-width: 899px)"; // the list comes over it
+const TEMPORARY = ["temporary", "Kept in memory alone: gone when the program ends"];
+const ARCHIVED = ["archived", "In the archive: ⋯ below the list leads there"];
 
 export class TopBar {
   /** actions: openSettings(), keepChat(). */
@@ -16,7 +18,7 @@ export class TopBar {
     this.root = root;
     this.chat = null;
     this.title = el("button", { type: "button", class: "title", dir: "auto", title: "Rename the chat", onclick: () => this.rename() });
-    this.mark = el("span", { class: "temporary-mark", hidden: true }, "temporary");
+    this.mark = el("span", { class: "chat-mark", hidden: true });
     this.keep = el("button", { type: "button", class: "button keep", hidden: true, onclick: keepChat, title: "Store this temporary chat" }, "Keep this chat");
     this.model = el("button", { type: "button", class: "model", onclick: openSettings, title: "Model and settings" });
     this.panelButton = iconButton("cache", "Show or hide the cache", () => this.togglePanel(), { "aria-controls": "cache-panel" });
@@ -39,9 +41,11 @@ export class TopBar {
 
   showChat(chat) {
     this.chat = chat;
-    this.title.textContent = chat?.title ?? "";
+    this.title.replaceChildren(...titleParts(chat?.title ?? "").filter(Boolean));
     this.title.hidden = !chat;
-    this.mark.hidden = !chat?.is_temporary;
+    const mark = chat?.is_temporary ? TEMPORARY : chat?.is_archived ? ARCHIVED : null;
+    this.mark.hidden = mark === null;
+    [this.mark.textContent, this.mark.title] = mark ?? ["", ""];
     this.keep.hidden = !chat?.is_temporary;
   }
 

@@ -13,7 +13,9 @@ from paged_chat.app.chats import MessageTree
 from paged_chat.app.commands.sessions import WRITERS
 from paged_chat.app.porting import read_file
 from paged_chat.app.porting.new_file import new_file
+from paged_chat.app.service.default_sampling import default_sampling_of
 from paged_chat.app.store.store import Store, default_path
+from paged_chat.engine.config import DEFAULT_MODEL
 from stored_chats import all_chats
 
 
@@ -124,6 +126,7 @@ def test_import_reads_several_files_of_several_formats(run_cli, tmp_path, monkey
     ended = run_cli("sessions", "import", str(tmp_path / "a.json"), str(tmp_path / "b.jsonl"), "-")
     assert ended.out == "3 chats imported\nnot taken over: 1 images, 1 tool messages\n"
     assert [chat.title for chat in all_chats()] == ["B", "[image]", "hello"]
+    assert {chat.sampling for chat in all_chats()} == {default_sampling_of(DEFAULT_MODEL).sampling}
 
 
 def test_import_as_json_gives_the_ids(run_cli, tmp_path):

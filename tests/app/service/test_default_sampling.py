@@ -1,10 +1,12 @@
 """How replies of a new chat are drawn: the person's wish, else what suits the model, else generally."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from fake_engine import FakeEngine
+from paged_chat.app.imported_chat import ImportedChat
 from paged_chat.app.service.chat_service import ChatService
 from paged_chat.app.service.default_sampling import GENERAL_SAMPLING, DefaultSampling
 from paged_chat.app.store.store import Store
@@ -42,6 +44,10 @@ def test_a_new_chat_begins_with_what_suits_the_model(open_service, folder):
     assert service.create_chat().sampling == replace(GENERAL_SAMPLING, temperature=0.6, top_k=20)
     own = SamplingParams(temperature=1.0)
     assert service.create_chat(sampling=own).sampling == own
+    now = datetime.now(UTC)
+    untold = ImportedChat(title="of a program that doesn't tell", created_at=now, updated_at=now)
+    imported = service.import_chats([untold, replace(untold, sampling=own)])
+    assert [chat.sampling for chat in imported] == [service.default_sampling, own]
 
 
 def test_where_nothing_is_recommended_it_is_the_general_default(open_service):

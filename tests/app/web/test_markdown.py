@@ -57,6 +57,35 @@ def test_formulas_on_their_own(formula):
     assert '<math display="block"><mrow><mi>x</mi></mrow></math>' in block
 
 
+@pytest.mark.parametrize(("text", "html"), [("a $$ $$ b", "$$ $$"), ("$$\n$$", "$$ $$")])
+def test_a_formula_of_nothing_is_shown_as_it_was_written(text, html):
+    [block] = render_reply(text)
+    assert html in block
+    assert "<code" not in block
+
+
+def test_beside_a_formula_on_a_line_of_its_own_no_other_line_ends():
+    [block] = render_reply("one\ntwo\n\\[\nx\n\\]\nthree")
+    assert block.count("<br />") == 1
+    assert block.startswith('<p>one<br />\ntwo\n<span class="math">')
+
+
+@pytest.mark.parametrize(
+    ("latex", "is_sign"),
+    [("x=-b", True), ("(-1)", True), (r"x \ge -1", True), ("a-b", False), ("n!-1", False), (r"\infty-1", False)],
+)
+def test_a_sign_stands_at_its_number_and_a_difference_between_two(latex, is_sign):
+    [block] = render_reply(f"${latex}$")
+    assert ('<mo form="prefix">\u2212</mo>' in block) == is_sign
+
+
+def test_long_cells_of_a_table_have_some_width():
+    [block] = render_reply("| a | b |\n|---|--:|\n| short | " + "long words " * 3 + "|\n| " + "x" * 24 + " | y |")
+    assert block.count("<td") == 4
+    assert block.count('class="is-long"') == 1
+    assert '<td style="text-align:right" class="is-long">long words long words long words</td>' in block
+
+
 @pytest.mark.parametrize("operator", ["±", "⟹"])
 def test_an_operator_is_no_name(operator):
     """The converter says so of some, and then they stand without space."""
