@@ -80,7 +80,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         if error.errno == errno.EADDRNOTAVAIL:
-            raise NoSuchAddress(f"--host {host} is no address of this machine") from error
+            raise _no_address(host) from error
         if isinstance(error, PermissionError):
             raise AddressRefused(f"port {port} needs more rights than you have: choose one above 1023") from error
         if error.errno == errno.EADDRINUSE:
@@ -98,5 +98,11 @@ def _found(host: str, port: int) -> tuple[socket.AddressFamily, socket.SocketKin
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:  # the latter for what can't be a name, such as "a..b"
-        raise NoSuchAddress(f"--host {host} is no address of this machine") from error
+        raise _no_address(host) from error
     return family, kind, protocol, address
+
+
+def _no_address(host: str) -> NoSuchAddress:
+    return NoSuchAddress(
+        f"--host {host} is no address of this machine: give one such as 127.0.0.1, and the port with --port"
+    )

@@ -3,12 +3,13 @@
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from paged_chat.engine.errors import PagedChatError
+from paged_chat.engine.errors import InvalidParameter, PagedChatError
 from paged_chat.engine.request import SamplingParams
 
 from ..answer import Answer, StepEngine, run_request
@@ -50,19 +51,22 @@ def replay(
 ) -> ReplayResult:
     """Warms up, then runs the steps in order, greedy or seeded as they say, end tokens ignored.
 
-    Raises WorkloadTooLong before the first step where one doesn't fit the window.
+    Raises WorkloadTooLong before the first step where one doesn't fit the window, and InvalidParameter, with the step,
+    for what the model has not.
     """
     _check_window(engine, workload)
-    _warm_up(engine, workload)
+    with _named(workload.name):
+        _warm_up(engine, workload)
     histories: dict[str, list[list[int]]] = {}
     results = []
     start_s, busy_s, own_s = time.perf_counter(), _machine_busy_s(), time.process_time()
-    for step in workload.steps:
+    for i, step in enumerate(workload.steps):
         if step.prompt_from is not None:
             histories[step.chat] = histories[step.prompt_from.chat][: step.prompt_from.upto_step + 1]
         history = histories.setdefault(step.chat, [[]])
         prompt = [*history[-1], *step.append]
-        answer = run_request(engine, prompt, _params(step))
+        with _named(f"step {i + 1} of {workload.name}"):
+            answer = run_request(engine, prompt, _params(step))
         lengths = [len(reply.token_ids) for reply in answer.replies]
         assert lengths == [step.reply_tokens] * step.n, f"replies of {lengths} tokens instead of {step.reply_tokens}"
         history.append([*prompt, *answer.replies[0].token_ids, *step.append_end])
@@ -73,6 +77,17 @@ def replay(
     if busy_s is not None and (busy_end_s := _machine_busy_s()) is not None:
         others_cores = max(0.0, busy_end_s - busy_s - own_s) / wall_s
     return ReplayResult(tuple(results), others_cores)
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Says which part of the workload the model can't take; only the model knows, such as which token ids there are."""
+    try:
+        yield
+    except InvalidParameter as error:
+        raise InvalidParameter(
+            f"{what} doesn't suit this model: {error}; give the model that it was made for"
+        ) from error
 
 
 def _params(step: Step) -> SamplingParams:

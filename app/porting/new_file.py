@@ -25,7 +25,9 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[TextIO]:
         with whole_file(path) as out:
             yield out
     except OSError as error:
-        raise ExportRefused(f"{path} can't be written: {error.strerror}") from error
+        is_lost = isinstance(error, FileNotFoundError) and not path.parent.is_dir()
+        reason = f"there is no folder {path.parent}" if is_lost else error.strerror
+        raise ExportRefused(f"{path} can't be written: {reason}") from error
 
 
 def refuse_existing(path: Path) -> None:

@@ -65,7 +65,8 @@ def fetch_snapshot(hub_id: str, on_progress: OnProgress) -> Path:
         ) from error
     except (OSError, ValueError, RuntimeError) as error:
         # Connection faults of this library are OSErrors; its first line says which.
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300].removesuffix(".")
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        reason = reason.removeprefix("Got: ").removesuffix(".")
         raise DownloadFailed(
             f"{hub_id} couldn't be fetched from the Hugging Face hub: {reason}. Check the network and the free space, "
             "or fetch the repository on another machine and give its folder as the model"

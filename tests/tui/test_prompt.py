@@ -105,7 +105,9 @@ async def test_nobody_home_and_folders_that_are_gone_are_no_fault(desk, tmp_path
         await terminal.send("hello", "hi")
         await terminal.write("/save ~nobody-has-this-name/reply.md")
         await terminal.keys("enter")
-        await terminal.until(lambda: any("can't be written: No such file" in notice for notice in terminal.notices))
+        await terminal.until(
+            lambda: any("can't be written: there is no folder" in notice for notice in terminal.notices)
+        )
         gone.rmdir()
         await terminal.write("/save reply.md")
         await terminal.keys("enter")

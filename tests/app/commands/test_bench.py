@@ -9,6 +9,7 @@ from paged_chat.app.bench.replay import WARM_UP_REPLY_TOKENS, WARM_UP_TOKENS, Wo
 from paged_chat.app.bench.workload import Branch, Step, Workload
 from paged_chat.app.commands.bench import show
 from paged_chat.engine import Engine, EngineConfig
+from paged_chat.engine.errors import InvalidParameter
 
 SYSTEM = tuple(range(10, 50))
 END = (2, 198)
@@ -97,6 +98,19 @@ def test_a_step_that_does_not_fit_is_refused_before_the_first(scripted):
     with pytest.raises(WorkloadTooLong, match="step 2 of branchy has 54 prompt tokens and a reply of 7"):
         replay(scripted, CHAT)
     assert scripted.submitted == []
+
+
+@pytest.mark.parametrize(
+    ("warm_up_id", "what"), [(0, "step 2 of foreign"), (1000, "foreign")], ids=["in a step", "when it is warmed up"]
+)
+def test_what_the_model_can_not_take_is_named(open_tiny, monkeypatch, warm_up_id, what):
+    monkeypatch.setattr("paged_chat.app.bench.replay.WARM_UP_FIRST_ID", warm_up_id)
+    foreign = Workload("foreign", (turn("a", 5), turn("a", 999_999)))
+    refused = (
+        rf"^{what} doesn't suit this model: token ids must be whole numbers from 0 to 319, not \d+; give the model"
+    )
+    with open_tiny() as engine, pytest.raises(InvalidParameter, match=refused):
+        replay(engine, foreign)
 
 
 @pytest.fixture

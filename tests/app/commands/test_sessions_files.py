@@ -101,7 +101,7 @@ def test_an_export_to_where_nothing_can_be_written(run_cli, stored, tmp_path):
     ended = run_cli("sessions", "export", "--all", "-o", str(tmp_path / "absent" / "chats.json"))
     assert (ended.code, ended.err) == (
         1,
-        f"Error: {tmp_path}/absent/chats.json can't be written: No such file or directory\n",
+        f"Error: {tmp_path}/absent/chats.json can't be written: there is no folder {tmp_path}/absent\n",
     )
 
 
