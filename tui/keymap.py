@@ -40,7 +40,8 @@ def read_keymap(path: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise KeymapInvalid(f"{path} can't be used, so keys are as always: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise KeymapInvalid(f"{path} can't be used, so keys are as always: {reason}") from error
     keys = content.get("keys", {})
     if not isinstance(keys, dict):
         raise KeymapInvalid(f"{path}: [keys] must be a table, so keys are as always")
