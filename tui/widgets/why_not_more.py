@@ -7,7 +7,7 @@ from textual.widgets import Static
 
 from paged_chat.app.transcript.miss_reason import MissReason
 
-QUIET = "$text-muted"
+QUIET = "$foreground 70%"
 
 
 class WhyNotMore(Static):
