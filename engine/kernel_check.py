@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..kernels import Backend, choose_backend
+from ..kernels.cpu.row_spans import CAN_BE_COARSE
 from .compiled_kernels import keep_compiled_kernels
 from .config import EngineConfig
 from .kernel_bandwidth import copy_gb_per_s, gb_per_s
@@ -87,9 +88,13 @@ def _check_whole_steps(dtype: torch.dtype) -> Iterator[KernelCheck]:
         rope=RopeConfig(),
         eos_token_ids=(),
     )
-    paths: tuple[PathName, ...] = ("packed step", "matrix tiles")
-    for path in paths[: 1 + fits_tiled(config, dtype)]:
-        for bits in (4, 8):
+    paths: dict[PathName, tuple[int, ...]] = {"packed step": (4, 8)}
+    if CAN_BE_COARSE:
+        paths["rounded prompts"] = (4,)
+    if fits_tiled(config, dtype):
+        paths["matrix tiles"] = (4, 8)
+    for path, every_bits in paths.items():
+        for bits in every_bits:
             check = check_path(path, config, dtype, bits)
             yield KernelCheck(
                 kernel=path,

@@ -9,6 +9,8 @@ import torch
 import xxhash
 from torch import Tensor
 
+from paged_chat.kernels.cpu.row_spans import CAN_BE_COARSE
+
 from ...kernels import Backend
 from ..compiled_kernels import keep_compiled_kernels
 from ..config import EngineConfig
@@ -99,7 +101,7 @@ def load_model(config: EngineConfig, on_progress: OnProgress = ignore_progress) 
             crossover = choose_crossover(model.config, packed_weights, dense, dtype, on_progress)
             packed = PackedDecoder(model.config, arrays, dtype, dense, crossover)
         else:
-            packed = PackedDecoder(model.config, arrays, dtype)
+            packed = PackedDecoder(model.config, arrays, dtype, rounds_prompts=paths.rounds_prompts)
         shared_terms = SHARED_TERMS if paths.uses_tiles else 0
         sharing = choose_sharing(model.config, packed_weights, dtype, paths.backend, shared_terms, on_progress)
     decoder = packed or dense
@@ -177,11 +179,6 @@ def choose_weights(config: EngineConfig, model: OpenedModel, backend_name: str) 
     return "int4" if model.has_four_bits() else "int8"
 
 
-def _packed_wants_dense(asked: str, dtype: torch.dtype) -> bool:
-    """Whether steps of many rows go through dense weights: never where each token's logits are promised to be exact."""
-    return asked == "auto" and dtype == torch.bfloat16 and compute.cpu_multiplies_bfloat16()
-
-
 def _choose_paths(
     config: EngineConfig,
     model: OpenedModel,
@@ -190,11 +187,16 @@ def _choose_paths(
     backend: Backend,
     on_progress: OnProgress,
 ) -> ModelPaths:
-    """Raises InvalidParameter where packed weights were asked for by name and this machine computes them wrongly."""
+    """Those whose results differ with the number of rows only where none were promised to be exact.
+
+    Raises InvalidParameter where packed weights were asked for by name and this machine computes them wrongly.
+    """
     bits = {"dense": None, "int4": 4, "int8": 8}[weights]
-    wants_dense = bits is not None and _packed_wants_dense(config.weights, dtype)
-    uses_tiles = wants_dense and fits_tiled(model.config, dtype)
-    wished = ModelPaths(bits, uses_tiles, bits is None or (wants_dense and not uses_tiles), backend)
+    may_round = bits is not None and config.weights == "auto" and dtype == torch.bfloat16
+    uses_tiles = may_round and fits_tiled(model.config, dtype)
+    rounds_prompts = may_round and not uses_tiles and bits == 4 and CAN_BE_COARSE
+    wants_dense = may_round and not uses_tiles and not rounds_prompts and compute.cpu_multiplies_bfloat16()
+    wished = ModelPaths(bits, rounds_prompts, uses_tiles, bits is None or wants_dense, backend)
     paths = choose_paths(wished, model.config, dtype, on_progress)
     if paths.bits is None and config.weights in ("int4", "int8"):
         raise InvalidParameter(

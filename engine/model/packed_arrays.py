@@ -23,6 +23,10 @@ from .decoder import DecoderInput
 from .packed_weights import LINEARS, PackedWeights
 from .rope import cos_sin_tables
 
+MAX_EXACT_ROWS = 48
+"""Up to so many rows, products keep 16 digits: time goes to the weights then, and short prompts are where a model's
+first choice is often close."""
+
 
 class PackedArrays:
     """A model's packed weights and rotary tables, in the order of the steps' parameters.

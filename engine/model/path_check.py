@@ -28,7 +28,7 @@ from .packed_weights import HEAD_BITS, LINEARS, from_tensors, pack_weights
 from .tiled_decoder import MIN_TILED_ROWS, SHARED_TERMS, TiledDecoder
 from .weights import DecoderWeights, FusedTensor, fused_tensors
 
-PathName = Literal["packed step", "matrix tiles", "dense step"]
+PathName = Literal["packed step", "rounded prompts", "matrix tiles", "dense step"]
 
 # Largest error that rounding explains, relative to the largest value of the reference's result.
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 4e-3}
@@ -154,7 +154,7 @@ def _packed_decoder(
     if path == "matrix tiles":
         tiled = TiledDecoder(config, arrays, dtype)
         return PackedDecoder(config, arrays, dtype, tiled, MIN_TILED_ROWS, SHARED_TERMS)
-    return PackedDecoder(config, arrays, dtype)
+    return PackedDecoder(config, arrays, dtype, rounds_prompts=path == "rounded prompts")
 
 
 def _as_packed(tensors: dict[str, Tensor], bits: int) -> dict[str, Tensor]:

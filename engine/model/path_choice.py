@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 INSTEAD: dict[PathName, str] = {
     "packed step": "dense weights serve instead, which are slower",
+    "rounded prompts": "long prompts are computed exactly instead, which is slower",
     "matrix tiles": "long prompts are computed without them, which is slower",
     "dense step": "slower kernels serve instead",
 }
@@ -36,10 +37,11 @@ INSTEAD: dict[PathName, str] = {
 class ModelPaths:
     """The ways to compute one model: packed weights in 4 or 8 bits, matrix tiles beside them, dense weights.
 
-    With packed weights, matrix tiles or dense ones take the steps of many rows.
+    With packed weights, matrix tiles or dense ones take the steps of many rows, or they round these themselves.
     """
 
     bits: int | None
+    rounds_prompts: bool
     uses_tiles: bool
     uses_dense: bool
     backend: Backend
@@ -51,7 +53,9 @@ def choose_paths(wished: ModelPaths, config: ModelConfig, dtype: torch.dtype, on
         return wished
     paths = wished
     if paths.bits is not None and not _is_trusted("packed step", config, dtype, paths.bits, on_progress):
-        paths = replace(paths, bits=None, uses_tiles=False, uses_dense=True)
+        paths = replace(paths, bits=None, rounds_prompts=False, uses_tiles=False, uses_dense=True)
+    if paths.rounds_prompts and not _is_trusted("rounded prompts", config, dtype, paths.bits, on_progress):
+        paths = replace(paths, rounds_prompts=False)
     if paths.uses_tiles and not _is_trusted("matrix tiles", config, dtype, paths.bits, on_progress):
         paths = replace(paths, uses_tiles=False, uses_dense=True)
     if paths.uses_dense and not _is_trusted("dense step", config, dtype, None, on_progress):

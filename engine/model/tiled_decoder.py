@@ -23,14 +23,10 @@ from paged_chat.kernels.cpu.work_sharing import new_counters
 
 from .config import ModelConfig
 from .decoder import DecoderInput
-from .packed_arrays import PackedArrays, StepRows, cache_addresses, plan_for
+from .packed_arrays import MAX_EXACT_ROWS, PackedArrays, StepRows, cache_addresses, plan_for
 from .packed_weights import HEAD_BITS, linear_shapes
 
 MIN_TILED_ROWS = 12
-MAX_EXACT_ROWS = 48
-"""Up to so many rows, products keep 16 digits: time goes to the weights then, and short prompts are where a model's
-first choice is often close."""
-
 SHARED_TERMS = amx.EXACT
 """How exactly a decoding row attends to blocks that it shares: to 16 digits, as to those of its own."""
 

@@ -24,6 +24,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from . import simd
+from .bfloat16 import narrow, narrow_pair
 from .simd import FEATURES, FLOATS, I8, I64, LANES, compiled
 
 ROWS = 16
@@ -113,33 +114,6 @@ def release(typing_context: Any):  # type: ignore[no-untyped-def]
     return types.void(), generate
 
 
-class _BFloat16(ir.Type):  # type: ignore[misc]
-    """LLVM's bfloat, which llvmlite doesn't know."""
-
-    def __str__(self) -> str:
-        return "bfloat"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BFloat16)
-
-    def __hash__(self) -> int:
-        return hash(_BFloat16)
-
-
-def narrow(builder: Any, value: Any) -> Any:
-    """16 float32 as bfloat16, rounded to the nearest."""
-    kind = ir.VectorType(_BFloat16(), LANES)
-    rounded = simd.call(builder, "llvm.x86.avx512bf16.cvtneps2bf16.512", kind, value)
-    return builder.bitcast(rounded, simd.SHORTS)
-
-
-def narrow_pair(builder: Any, first: Any, second: Any) -> Any:
-    """Two vectors of 16 float32 as one of 32 bfloat16, the first in its lower half."""
-    kind = ir.VectorType(_BFloat16(), 2 * LANES)
-    rounded = simd.call(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", kind, second, first)
-    return builder.bitcast(rounded, ir.VectorType(simd.I16, 2 * LANES))
-
-
 def split(builder: Any, value: Any, num_parts: int) -> list[Any]:
     """A vector of float32 as its high part, exact in bfloat16, and what is left; or as itself, to be rounded."""
     if num_parts == 1:
@@ -177,12 +151,6 @@ def store_woven(builder: Any, even: Any, odd: Any, place: Any, num_parts: int) -
 def _woven_tops(builder: Any, even: Any, odd: Any) -> Any:
     """The upper halves of two vectors of 16 int32, taking turns."""
     return builder.or_(builder.lshr(even, simd.ints(16)), builder.and_(odd, simd.ints(UPPER_HALF)))
-
-
-def weave(builder: Any, even: Any, odd: Any, offset: int) -> Any:
-    """16 bfloat16 of one vector and 16 of another, the latter from lane `offset` of the two together, taking turns."""
-    turns = [lane // 2 + offset * (lane % 2) for lane in range(2 * LANES)]
-    return builder.shuffle_vector(even, odd, ir.Constant(ir.VectorType(simd.I32, 2 * LANES), turns))
 
 
 @compiled()

@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 
 from . import amx, simd
 from .amx import COLUMNS, ROW_BYTES, TILE_BYTES
+from .bfloat16 import weave
 from .simd import F32, FLOATS, I32, I64, LANES, SHORTS, compiled
 
 BLOCK_SIZE = LANES
@@ -55,7 +56,7 @@ def weave_keys(typing_context: Any, head_dim, keys, target):  # type: ignore[no-
         _, keys, target = arguments
         for pair in range(width // 2):
             both = simd.load(builder, simd.at(builder, keys, ROW_BYTES * pair), PAIR)
-            simd.store(builder, amx.weave(builder, both, both, LANES), simd.at(builder, target, ROW_BYTES * pair))
+            simd.store(builder, weave(builder, both, both, LANES), simd.at(builder, target, ROW_BYTES * pair))
         return context.get_dummy_value()
 
     return types.void(head_dim, types.uint64, types.uint64), generate
@@ -83,7 +84,7 @@ def weave_values(typing_context: Any, head_dim, values, num_tokens, target):  # 
                     # A token that isn't there is read from the block's own memory, and dropped.
                     rows.append(builder.select(is_there[i], simd.load(builder, place, SHORTS), nothing))
                 place = simd.at(builder, target, TILE_BYTES * tile + ROW_BYTES * pair)
-                simd.store(builder, amx.weave(builder, rows[0], rows[1], LANES), place)
+                simd.store(builder, weave(builder, rows[0], rows[1], LANES), place)
         return context.get_dummy_value()
 
     return types.void(head_dim, *([types.uint64] * 3)), generate

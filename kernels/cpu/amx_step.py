@@ -188,7 +188,8 @@ def compile_step(
             row = logits_rows[item]
             norm_only(total[row], final_norm, activation, eps)
             quantise_row(activation, quants[item], scales[item], sums[item])
-        packed_linear(head_bits, 0, counters, stage + 1, head, activation[:0], quants, scales, sums, logits,
+        spans = np.array([[0, 0, num_logits]])
+        packed_linear(head_bits, 0, 0, counters, stage + 1, spans, head, activation[:0], quants, scales, sums, logits,
                       np.uint64(0))  # fmt: skip
 
     return step

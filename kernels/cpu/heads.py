@@ -68,7 +68,7 @@ def norm_head(typing_context: Any, head, weight, num_vectors, eps):  # type: ign
 
 
 @intrinsic
-def _scale(typing_context: Any, values, num_vectors, factor):  # type: ignore[no-untyped-def]
+def scale_vectors(typing_context: Any, values, num_vectors, factor):  # type: ignore[no-untyped-def]
     """float32 times a factor, in place."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -124,7 +124,7 @@ def finish_head(head_dim, head, norm, eps, cos, sin, half, scale):  # type: igno
     if half:
         turn(head, cos, sin, half)
     if scale != np.float32(1.0):
-        _scale(head, np.uint64(head_dim // LANES), np.float32(scale))
+        scale_vectors(head, np.uint64(head_dim // LANES), np.float32(scale))
 
 
 @compiled()
@@ -154,21 +154,22 @@ def store_value(kind, head_dim, value, head, values, block_stride, slot):  # typ
 
 @compiled()
 def finish_heads(  # type: ignore[no-untyped-def]
-    kind, head_dim, row, num_heads, num_kv_heads, query_norm, key_norm, eps, has_rope, cos, sin, position, scale, keys,
-    values, block_stride, slot
+    kind, head_dim, row, num_heads, num_kv_heads, query_norm, key_norm, eps, cos, sin, half, scale, keys, values,
+    block_stride, slot
 ):  # fmt: skip
-    """A projected row [at least (H + 2 K) D] float32: queries and keys finished in place, keys and values stored."""
+    """A projected row [at least (H + 2 K) D] float32: queries and keys finished in place, keys and values stored.
+
+    By address, as `finish_head` takes them.
+    """
     literally(kind)
-    row_at, head_bytes = np.uint64(row.ctypes.data), np.uint64(4 * head_dim)
-    query_norm_at, key_norm_at = address_or_0(query_norm), address_or_0(key_norm)
-    offset = np.uint64(position) * np.uint64(cos.strides[0])
-    cos_at, sin_at = np.uint64(cos.ctypes.data) + offset, np.uint64(sin.ctypes.data) + offset
-    half = cos.shape[1] if has_rope else 0
+    head_bytes = np.uint64(4 * head_dim)
     for i in range(num_heads):
-        finish_head(head_dim, row_at + np.uint64(i) * head_bytes, query_norm_at, eps, cos_at, sin_at, half, scale)
+        finish_head(head_dim, row + np.uint64(i) * head_bytes, query_norm, eps, cos, sin, half, scale)
     for i in range(num_kv_heads):
-        key, value = num_heads + i, num_heads + num_kv_heads + i
-        finish_head(head_dim, row_at + np.uint64(key) * head_bytes, key_norm_at, eps, cos_at, sin_at, half,
-                    np.float32(1.0))  # fmt: skip
-        store_key(kind, head_dim, row_at + np.uint64(key) * head_bytes, i, keys, block_stride, slot)
-        store_value(kind, head_dim, row_at + np.uint64(value) * head_bytes, i, values, block_stride, slot)
+        key, value = (
+            row + np.uint64(num_heads + i) * head_bytes,
+            row + np.uint64(num_heads + num_kv_heads + i) * head_bytes,
+        )
+        finish_head(head_dim, key, key_norm, eps, cos, sin, half, np.float32(1.0))
+        store_key(kind, head_dim, key, i, keys, block_stride, slot)
+        store_value(kind, head_dim, value, i, values, block_stride, slot)

@@ -23,9 +23,21 @@ from numba.extending import intrinsic
 
 from . import simd
 from .byte_tiles import AT_ONCE, GROUPS_AT_ONCE, TILES_AT_ONCE, multiply_bytes
-from .rows import gate_vectors
+from .rows import gate_coarse_vectors, gate_vectors
 from .simd import FLOAT32, FLOATS, I32, I64, INTS, LANES, compiled
-from .tile_rows import ARE_PAIRED, COLUMN_BYTES, GROUP, MOST_ROWS, PAIR_ORDER, STEP_BITS, STEPS, tile_rows
+from .tile_rows import (
+    ARE_PAIRED,
+    COARSE_GROUP_BYTES,
+    COLUMN_BYTES,
+    GROUP,
+    MIDDLE,
+    MOST_ROWS,
+    PAIR_ORDER,
+    START_BYTES,
+    STEP_BITS,
+    STEPS,
+    tile_rows,
+)
 from .work_sharing import items_ahead
 
 MOST = 127.0 * STEPS  # that two bytes stand for
@@ -36,12 +48,15 @@ CLAIMS_PER_STAGE = 48  # enough that threads end together, few enough that claim
 
 @intrinsic
 def _quantise_groups(  # type: ignore[no-untyped-def]
-    typing_context: Any, values, num_groups, quants, fine_step, scales, sums
+    typing_context: Any, is_coarse, values, num_groups, quants, fine_step, scales, sums
 ):
-    """A row of float32 as s · p with one scale a group; `sums` gets s Σ p."""
+    """A row of float32 as s · p with one scale a group; `sums` gets s Σ p. A coarse row is as `tile_rows` wants it."""
+    if not simd.are_literal(is_coarse):
+        return None
+    leaves_fine = bool(is_coarse.literal_value)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        values, num_groups, quants, fine_step, scales, sums = arguments
+        values, num_groups, quants, fine_step, scales, sums = arguments[1:]
         with cgutils.for_range(builder, num_groups) as loop:
             source = simd.at(builder, values, builder.mul(loop.index, I64(4 * GROUP)))
             halves = [simd.load(builder, simd.at(builder, source, 4 * LANES * i), FLOATS) for i in range(2)]
@@ -54,8 +69,9 @@ def _quantise_groups(  # type: ignore[no-untyped-def]
             # A group of zeros would divide by zero; any factor gives zeros for it.
             is_zero = builder.fcmp_ordered("==", largest, simd.F32(0.0))
             inverse = builder.select(is_zero, simd.F32(0.0), builder.fdiv(simd.F32(MOST), largest))
-            target = simd.at(builder, quants, builder.mul(loop.index, I64(COLUMN_BYTES * GROUP)))
-            total = simd.ints(0)
+            group_step = COARSE_GROUP_BYTES if leaves_fine else COLUMN_BYTES * GROUP
+            target = simd.at(builder, quants, builder.mul(loop.index, I64(group_step)))
+            total, coarse_total = simd.ints(0), simd.ints(0)
             for i, half in enumerate(halves):
                 scaled = builder.fmul(half, simd.splat(builder, inverse))
                 quant = builder.fptosi(simd.call(builder, "llvm.rint.v16f32", FLOATS, scaled), INTS)
@@ -64,10 +80,19 @@ def _quantise_groups(  # type: ignore[no-untyped-def]
                     _store_pairs(builder, quant, simd.at(builder, target, 2 * LANES * i))
                     continue
                 coarse = builder.ashr(builder.add(quant, simd.ints(STEPS // 2)), simd.ints(STEP_BITS))
-                fine = builder.sub(quant, builder.shl(coarse, simd.ints(STEP_BITS)))
-                _store_bytes(builder, fine, simd.at(builder, builder.add(target, fine_step), LANES * i))
-                _store_bytes(builder, coarse, simd.at(builder, target, LANES * i))
-            summed = simd.call(builder, "llvm.vector.reduce.add.v16i32", I32, total)
+                start_bytes = START_BYTES if leaves_fine else 0
+                _store_bytes(builder, coarse, simd.at(builder, target, start_bytes + LANES * i))
+                coarse_total = builder.add(coarse_total, coarse)
+                if not leaves_fine:
+                    fine = builder.sub(quant, builder.shl(coarse, simd.ints(STEP_BITS)))
+                    _store_bytes(builder, fine, simd.at(builder, builder.add(target, fine_step), LANES * i))
+            if leaves_fine:
+                # Multiplied as a vector: by way of a scalar register storing it takes twice as long.
+                start = builder.mul(coarse_total, simd.ints(-MIDDLE))
+                summed, start = _two_sums(builder, total, start)
+                simd.store(builder, builder.bitcast(start, simd.F32), target)
+            else:
+                summed = simd.call(builder, "llvm.vector.reduce.add.v16i32", I32, total)
             scale = builder.fdiv(largest, simd.F32(MOST))
             place = builder.mul(loop.index, I64(4))
             simd.store(builder, scale, simd.at(builder, scales, place))
@@ -75,7 +100,18 @@ def _quantise_groups(  # type: ignore[no-untyped-def]
             simd.store(builder, scaled_sum, simd.at(builder, sums, place))
         return context.get_dummy_value()
 
-    return types.void(*([types.uint64] * 6)), generate
+    return types.void(is_coarse, *([types.uint64] * 6)), generate
+
+
+def _two_sums(builder: Any, first: Any, second: Any) -> tuple[Any, Any]:
+    """The sums of the lanes of two vectors of int32, side by side."""
+    half = LANES // 2
+    places = [[*range(start, start + half), *range(LANES + start, LANES + start + half)] for start in (0, half)]
+    both = builder.add(*(builder.shuffle_vector(first, second, ir.Constant(INTS, lanes)) for lanes in places))
+    for step in (4, 2, 1):
+        lanes = [lane // half * half + (lane + step) % half for lane in range(LANES)]
+        both = builder.add(both, builder.shuffle_vector(both, both, ir.Constant(INTS, lanes)))
+    return builder.extract_element(both, I32(0)), builder.extract_element(both, I32(half))
 
 
 def _store_bytes(builder: Any, value: Any, place: Any) -> None:
@@ -94,14 +130,22 @@ def quantise_row(values, quants, scales, sums):  # type: ignore[no-untyped-def]
 
     Where they `ARE_PAIRED`, the bytes of `quants` hold int16 [columns] instead, in `PAIR_ORDER`.
     """
-    _quantise_groups(
-        np.uint64(values.ctypes.data),
-        np.uint64(values.shape[0] // GROUP),
-        np.uint64(quants.ctypes.data),
-        np.uint64(quants.strides[0]),
-        np.uint64(scales.ctypes.data),
-        np.uint64(sums.ctypes.data),
-    )
+    round_row(0, False, np.uint64(values.ctypes.data), np.uint64(values.shape[0] // GROUP),
+              np.uint64(quants.ctypes.data), np.uint64(quants.strides[0]), np.uint64(scales.ctypes.data),
+              np.uint64(sums.ctypes.data))  # fmt: skip
+
+
+@compiled()
+def round_row(  # type: ignore[no-untyped-def]
+    leaves_fine,  # literal, 1 where rows may be coarse (tile_rows.py), else 0
+    is_coarse, values, num_groups, quants, fine_step, scales, sums
+):  # fmt: skip
+    """`quantise_row` by address."""
+    literally(leaves_fine)
+    if leaves_fine and is_coarse:
+        _quantise_groups(1, values, num_groups, quants, fine_step, scales, sums)
+    else:
+        _quantise_groups(0, values, num_groups, quants, fine_step, scales, sums)
 
 
 @compiled()
@@ -115,19 +159,19 @@ def _multiply_tile(  # type: ignore[no-untyped-def]
     while row < num_rows:
         if MOST_ROWS >= 8 and num_rows - row >= 8:
             num_here = 8
-            tile_rows(bits, 8, tile, num_groups, quants, fine_step, quants_step, scales, sums, scales_step,
+            tile_rows(bits, 0, 8, tile, num_groups, quants, fine_step, quants_step, scales, sums, scales_step,
                       output, output_step, following)  # fmt: skip
         elif num_rows - row >= 4:
             num_here = 4
-            tile_rows(bits, 4, tile, num_groups, quants, fine_step, quants_step, scales, sums, scales_step,
+            tile_rows(bits, 0, 4, tile, num_groups, quants, fine_step, quants_step, scales, sums, scales_step,
                       output, output_step, following)  # fmt: skip
         elif num_rows - row >= 2:
             num_here = 2
-            tile_rows(bits, 2, tile, num_groups, quants, fine_step, quants_step, scales, sums, scales_step,
+            tile_rows(bits, 0, 2, tile, num_groups, quants, fine_step, quants_step, scales, sums, scales_step,
                       output, output_step, following)  # fmt: skip
         else:
             num_here = 1
-            tile_rows(bits, 1, tile, num_groups, quants, fine_step, quants_step, scales, sums, scales_step,
+            tile_rows(bits, 0, 1, tile, num_groups, quants, fine_step, quants_step, scales, sums, scales_step,
                       output, output_step, following)  # fmt: skip
         row += num_here
         quants += np.uint64(num_here) * quants_step
@@ -137,14 +181,38 @@ def _multiply_tile(  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def _multiply_two_tiles(  # type: ignore[no-untyped-def]
-    bits, byte_tiles, tile, tile_step, num_groups, num_rows, quants, fine_step, quants_step, scales, sums,
-    scales_step, output, output_step, scratch, following
+def _multiply_coarse_rows(  # type: ignore[no-untyped-def]
+    bits, tile, num_groups, num_rows, quants, fine_step, quants_step, scales, sums, scales_step, output,
+    output_step, following
 ):  # fmt: skip
-    """Two tiles of weights, side by side in the output, times so many rows, all by address."""
+    """As `_multiply_tile`, for coarse rows, whose number is a multiple of MOST_ROWS."""
+    literally(bits)
+    for _ in range(0, num_rows, MOST_ROWS):
+        tile_rows(bits, 1, MOST_ROWS, tile, num_groups, quants, fine_step, quants_step, scales, sums, scales_step,
+                  output, output_step, following)  # fmt: skip
+        quants += np.uint64(MOST_ROWS) * quants_step
+        scales += np.uint64(MOST_ROWS) * scales_step
+        sums += np.uint64(MOST_ROWS) * scales_step
+        output += np.uint64(MOST_ROWS) * output_step
+
+
+@compiled()
+def _multiply_two_tiles(  # type: ignore[no-untyped-def]
+    bits, byte_tiles, leaves_fine, tile, tile_step, num_groups, num_coarse, num_rows, quants, fine_step, quants_step,
+    scales, sums, scales_step, output, output_step, scratch, following
+):  # fmt: skip
+    """Two tiles of weights, side by side in the output, times so many rows, the coarse ones first, all by address."""
     literally(bits)
     literally(byte_tiles)
+    literally(leaves_fine)
     done = 0
+    if leaves_fine and num_coarse:
+        for i in range(TILES_AT_ONCE):
+            step = np.uint64(i)
+            _multiply_coarse_rows(bits, tile + step * tile_step, num_groups, num_coarse, quants, fine_step, quants_step,
+                                  scales, sums, scales_step, output + step * np.uint64(4 * LANES), output_step,
+                                  following + step * tile_step)  # fmt: skip
+        done = num_coarse
     if byte_tiles and num_groups % np.uint64(GROUPS_AT_ONCE) == 0:
         while num_rows - done >= MIN_BYTE_ROWS:
             num_here = min(num_rows - done, AT_ONCE)
@@ -169,8 +237,10 @@ def _multiply_two_tiles(  # type: ignore[no-untyped-def]
 def linear(  # type: ignore[no-untyped-def]
     bits,  # literal, as is the next
     byte_tiles,  # 1 where the thread's tiles have byte_tile_shapes, else 0
+    leaves_fine,  # 1 where rows may be coarse, else 0; literal
     counters,
     stage,
+    spans,  # [spans, 3] int64: first row, number of coarse rows, a multiple of MOST_ROWS, and of exact ones after them
     packed,  # uint8 [tiles, groups, group_bytes]
     bias,  # float32 [out] or [0]
     quants,  # int8 [rows, ACTIVATION_BYTES, in]; with byte tiles, rows up to a multiple of 8
@@ -182,7 +252,8 @@ def linear(  # type: ignore[no-untyped-def]
     """One layer for all rows, its tiles shared among the threads."""
     literally(bits)
     literally(byte_tiles)
-    num_rows, num_tiles, num_groups = output.shape[0], packed.shape[0], np.uint64(packed.shape[1])
+    literally(leaves_fine)
+    num_tiles, num_groups = packed.shape[0], np.uint64(packed.shape[1])
     packed_at, tile_step = np.uint64(packed.ctypes.data), np.uint64(packed.strides[0])
     fine_step, quants_step = np.uint64(quants.strides[1]), np.uint64(quants.strides[0])
     scales_step, output_step = np.uint64(scales.strides[0]), np.uint64(output.strides[0])
@@ -193,30 +264,46 @@ def linear(  # type: ignore[no-untyped-def]
     )
     output_at = np.uint64(output.ctypes.data)
     num_pairs = (num_tiles + 1) // TILES_AT_ONCE
-    for pair, following in items_ahead(counters, stage, num_pairs, max(1, num_pairs // CLAIMS_PER_STAGE)):
-        tile = TILES_AT_ONCE * pair
-        next_at = packed_at + np.uint64(TILES_AT_ONCE * (following if following >= 0 else pair)) * tile_step
-        tile_at, target = packed_at + np.uint64(tile) * tile_step, output_at + np.uint64(4 * LANES * tile)
+    per_claim = max(1, num_pairs // CLAIMS_PER_STAGE)
+    for item, next_item in items_ahead(counters, stage, spans.shape[0] * num_pairs, per_claim):
+        span, tile = item // num_pairs, TILES_AT_ONCE * (item % num_pairs)
+        following = next_item if next_item >= 0 else item
+        next_at = packed_at + np.uint64(TILES_AT_ONCE * (following % num_pairs)) * tile_step
+        tile_at = packed_at + np.uint64(tile) * tile_step
+        first, num_coarse, num_exact = spans[span, 0], spans[span, 1], spans[span, 2]
+        row = np.uint64(first)
+        here, scales_here, sums_here = (
+            quants_at + row * quants_step,
+            scales_at + row * scales_step,
+            sums_at + row * scales_step,
+        )
+        target = output_at + row * output_step + np.uint64(4 * LANES * tile)
         if tile + 1 < num_tiles:
-            _multiply_two_tiles(bits, byte_tiles, tile_at, tile_step, num_groups, num_rows, quants_at,
-                                fine_step, quants_step, scales_at, sums_at, scales_step, target, output_step,
-                                scratch, next_at)  # fmt: skip
+            _multiply_two_tiles(bits, byte_tiles, leaves_fine, tile_at, tile_step, num_groups, num_coarse,
+                                num_coarse + num_exact, here, fine_step, quants_step, scales_here, sums_here,
+                                scales_step, target, output_step, scratch, next_at)  # fmt: skip
         else:
-            _multiply_tile(bits, tile_at, num_groups, num_rows, quants_at, fine_step, quants_step, scales_at,
-                           sums_at, scales_step, target, output_step, next_at)  # fmt: skip
+            if leaves_fine and num_coarse:
+                _multiply_coarse_rows(bits, tile_at, num_groups, num_coarse, here, fine_step, quants_step, scales_here,
+                                      sums_here, scales_step, target, output_step, next_at)  # fmt: skip
+            coarse = np.uint64(num_coarse)
+            _multiply_tile(bits, tile_at, num_groups, num_exact, here + coarse * quants_step, fine_step, quants_step,
+                           scales_here + coarse * scales_step, sums_here + coarse * scales_step, scales_step,
+                           target + coarse * output_step, output_step, next_at)  # fmt: skip
         if bias.shape[0]:
-            for row in range(num_rows):
+            for i in range(first, first + num_coarse + num_exact):
                 for lane in range(LANES * tile, LANES * min(tile + TILES_AT_ONCE, num_tiles)):
-                    output[row, lane] += bias[lane]
+                    output[i, lane] += bias[lane]
 
 
 @compiled()
 def gated_linear(  # type: ignore[no-untyped-def]
-    bits,  # literal, as is the next
+    bits,  # literal, as are the next two
     byte_tiles,
+    leaves_fine,
     counters,
     stage,
-    num_rows,
+    spans,  # as for `linear`
     packed,  # uint8 [tiles, groups, group_bytes]: the gates' tiles, then the ups'
     bias,  # float32 [out] or [0]
     quants,  # int8 [rows, ACTIVATION_BYTES, in], as are the next four as for `linear`
@@ -231,6 +318,7 @@ def gated_linear(  # type: ignore[no-untyped-def]
     """Gate and up projection, SiLU(gate) · up, and its rounding: a group of 32 at a time stays in the nearest cache."""
     literally(bits)
     literally(byte_tiles)
+    literally(leaves_fine)
     num_tiles, num_groups = packed.shape[0] // 2, np.uint64(packed.shape[1])
     packed_at, tile_step = np.uint64(packed.ctypes.data), np.uint64(packed.strides[0])
     fine_step, quants_step = np.uint64(quants.strides[1]), np.uint64(quants.strides[0])
@@ -240,23 +328,29 @@ def gated_linear(  # type: ignore[no-untyped-def]
     gated_at, gated_step = np.uint64(gated_quants.ctypes.data), np.uint64(gated_quants.strides[0])
     gated_fine_step, gated_scales_step = np.uint64(gated_quants.strides[1]), np.uint64(gated_scales.strides[0])
     gated_scales_at, gated_sums_at = np.uint64(gated_scales.ctypes.data), np.uint64(gated_sums.ctypes.data)
-    for group, following in items_ahead(counters, stage, inner // GROUP, 1):
-        next_at = packed_at + np.uint64(TILES_AT_ONCE * (following if following >= 0 else group)) * tile_step
+    num_inner = inner // GROUP
+    for item, next_item in items_ahead(counters, stage, spans.shape[0] * num_inner, 1):
+        span, group = item // num_inner, item % num_inner
+        following = (next_item if next_item >= 0 else item) % num_inner
+        next_at = packed_at + np.uint64(TILES_AT_ONCE * following) * tile_step
         gates_at = packed_at + np.uint64(TILES_AT_ONCE * group) * tile_step
         ups_at = gates_at + np.uint64(num_tiles) * tile_step
-        for first in range(0, num_rows, AT_ONCE):
-            num_here, row = min(AT_ONCE, num_rows - first), np.uint64(first)
+        begin, num_here_coarse = spans[span, 0], spans[span, 1]
+        last = begin + num_here_coarse + spans[span, 2]
+        for first in range(begin, last, AT_ONCE):
+            num_here, row = min(AT_ONCE, last - first), np.uint64(first)
+            num_coarse = AT_ONCE if leaves_fine and first < begin + num_here_coarse else 0
             quants_at = np.uint64(quants.ctypes.data) + row * quants_step
             scales_at, sums_at = (
                 np.uint64(scales.ctypes.data) + row * scales_step,
                 np.uint64(sums.ctypes.data) + row * scales_step,
             )
-            _multiply_two_tiles(bits, byte_tiles, gates_at, tile_step, num_groups, num_here, quants_at,
-                                fine_step, quants_step, scales_at, sums_at, scales_step, strip_at, strip_step,
-                                scratch, ups_at)  # fmt: skip
-            _multiply_two_tiles(bits, byte_tiles, ups_at, tile_step, num_groups, num_here, quants_at,
-                                fine_step, quants_step, scales_at, sums_at, scales_step, strip_at + half, strip_step,
-                                scratch, next_at)  # fmt: skip
+            _multiply_two_tiles(bits, byte_tiles, leaves_fine, gates_at, tile_step, num_groups, num_coarse,
+                                num_here, quants_at, fine_step, quants_step, scales_at, sums_at, scales_step,
+                                strip_at, strip_step, scratch, ups_at)  # fmt: skip
+            _multiply_two_tiles(bits, byte_tiles, leaves_fine, ups_at, tile_step, num_groups, num_coarse,
+                                num_here, quants_at, fine_step, quants_step, scales_at, sums_at, scales_step,
+                                strip_at + half, strip_step, scratch, next_at)  # fmt: skip
             if bias.shape[0]:
                 for i in range(num_here):
                     for lane in range(GROUP):
@@ -264,8 +358,12 @@ def gated_linear(  # type: ignore[no-untyped-def]
                         strip[i, GROUP + lane] += bias[inner + GROUP * group + lane]
             for i in range(num_here):
                 row, row_at = np.uint64(first + i), strip_at + np.uint64(i) * strip_step
-                gate_vectors(FLOAT32, row_at, row_at + half, row_at, np.uint64(GROUP // LANES))
+                if leaves_fine and num_coarse:
+                    gate_coarse_vectors(row_at, row_at + half, row_at, np.uint64(GROUP // LANES))
+                else:
+                    gate_vectors(FLOAT32, row_at, row_at + half, row_at, np.uint64(GROUP // LANES))
                 place = row * gated_scales_step + np.uint64(4 * group)
-                _quantise_groups(row_at, np.uint64(1),
-                                 gated_at + row * gated_step + np.uint64(COLUMN_BYTES * GROUP * group),
-                                 gated_fine_step, gated_scales_at + place, gated_sums_at + place)  # fmt: skip
+                group_bytes_here = COARSE_GROUP_BYTES if num_coarse else COLUMN_BYTES * GROUP
+                target = gated_at + row * gated_step + np.uint64(group_bytes_here * group)
+                round_row(leaves_fine, num_coarse > 0, row_at, np.uint64(1), target, gated_fine_step,
+                          gated_scales_at + place, gated_sums_at + place)  # fmt: skip

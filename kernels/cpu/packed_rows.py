@@ -20,11 +20,11 @@ def _compile_rows(bits: int) -> Callable[..., None]:
     stamp = SOURCE_STAMP
 
     @compiled(cache=True)
-    def rows(counters, hidden, packed, bias, quants, scales, sums, output):  # type: ignore[no-untyped-def]
+    def rows(counters, spans, hidden, packed, bias, quants, scales, sums, output):  # type: ignore[no-untyped-def]
         _ = stamp
         for row in items(counters, 0, hidden.shape[0], 1):
             quantise_row(hidden[row], quants[row], scales[row], sums[row])
-        linear(bits, 0, counters, 1, packed, bias, quants, scales, sums, output, np.uint64(0))
+        linear(bits, 0, 0, counters, 1, spans, packed, bias, quants, scales, sums, output, np.uint64(0))
 
     return rows
 
@@ -41,6 +41,7 @@ def packed_linear_rows(
     shared_team().run(
         _compile_rows(bits),
         new_counters(2),
+        np.array([[0, 0, num_rows]]),
         hidden.contiguous().numpy(),
         packed,
         np.empty(0, np.float32),

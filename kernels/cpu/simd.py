@@ -69,6 +69,9 @@ SHORT_POWER_SERIES = (1.0, 0.69511678867, 0.22764498119, 0.077067051183)
 """Coefficients of 2^x for x from 0 to 1, exact at 0, where a largest score is: the error's largest value is the least,
 8e-8 of 2^x and 9e-5."""
 
+HAS_SHORT_POWERS = bool(FEATURES.get("avx512f") and FEATURES.get("avx512dq"))
+"""Whether the processor has what `power_of_2` and `inverse` take."""
+
 ITEM_SIZE = {FLOAT32: 4, BFLOAT16: 2, FLOAT16: 2}
 _CONVERTS_HALVES = bool(FEATURES.get("f16c") or FEATURES.get("avx512f") or FEATURES.get("neon"))
 """Elsewhere LLVM calls functions of the compiler's own library, which Numba doesn't find."""

@@ -2,9 +2,15 @@
 
 The 16 outputs of a tile are computed `REGISTER_LANES` at a time, so that the sums of several rows fit the registers. A
 group's products are summed as integers, exactly, and the groups in order: every processor gives the same bits.
+
+Rows may be coarse: then their fine bytes f aren't multiplied, p = 256 c + f. What these would have added,  d s Σ q f
+over a group, is for the most part the middle of all weights times their sum, and that is left in:
+
+    y = d (256 s) Σ (q - middle) c  +  (m + middle · d) s Σ p
+
+So only what a weight differs from the middle is multiplied with an activation of one byte.
 """
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +34,12 @@ MOST_ROWS = 8 if NUM_REGISTERS >= 32 else 4
 ACTIVATION_BYTES = 2
 """A coarse one and a fine one: one alone flips close decisions between tokens (docs/performance.md)."""
 
+MIDDLE = 8
+"""Of weights of 4 bits, as a whole number."""
+START_BYTES = 4
+COARSE_GROUP_BYTES = START_BYTES + GROUP
+"""Of a coarse row: an int32, -MIDDLE Σ c, then the coarse bytes c."""
+
 ARE_PAIRED = not MULTIPLIES_BYTES
 """Whether an activation is kept as one number of 16 bits, not as two bytes apart."""
 
@@ -46,6 +58,7 @@ def group_bytes(bits: int) -> int:
 def tile_rows(  # type: ignore[no-untyped-def]
     typing_context: Any,
     bits,  # 4 or 8, literal
+    is_coarse,  # 0 or 1, literal: with 1, bits are 4 and a row's groups are COARSE_GROUP_BYTES each
     rows,  # of activations that share one reading of the weights, literal
     tile,  # address of [groups, group_bytes]
     num_groups,
@@ -60,14 +73,14 @@ def tile_rows(  # type: ignore[no-untyped-def]
     following,  # address of the tile that is wanted next: it is fetched meanwhile
 ):
     """One tile of weights times a few rows of activations."""
-    if not simd.are_literal(bits, rows):
+    if not simd.are_literal(bits, is_coarse, rows):
         return None
-    num_bits, num_rows = bits.literal_value, rows.literal_value
+    num_bits, num_rows, leaves_fine = bits.literal_value, rows.literal_value, bool(is_coarse.literal_value)
     lanes = REGISTER_LANES
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         tile, groups, quants, fine_step, quants_step, scales, sums, scales_step, output, output_step, following = (
-            arguments[2:]
+            arguments[3:]
         )
         zeros = simd.floats(0.0, lanes)
         totals = [simd.variable(builder, zeros) for _ in range(num_rows)]
@@ -83,14 +96,23 @@ def tile_rows(  # type: ignore[no-untyped-def]
                 builder.store(zeros, total)
             with cgutils.for_range(builder, groups) as loop:
                 group = builder.mul(loop.index, I64(group_bytes(num_bits)))
-                offset = builder.mul(loop.index, I64(COLUMN_BYTES * GROUP))
+                group_step = COARSE_GROUP_BYTES if leaves_fine else COLUMN_BYTES * GROUP
+                offset = builder.mul(loop.index, I64(group_step))
                 here = [simd.at(builder, place, offset) for place in row_quants]
                 scale_at = simd.at(builder, simd.at(builder, tile, group), scale_offset)
                 weight_scale = simd.load_floats(builder, scale_at, simd.FLOAT16, lanes)
                 minimum_at = simd.at(builder, scale_at, SCALE_BYTES // 2)
                 weight_minimum = simd.load_floats(builder, minimum_at, simd.FLOAT16, lanes)
+                if leaves_fine:
+                    middle = builder.fmul(weight_scale, simd.floats(MIDDLE, lanes))
+                    weight_minimum = builder.fadd(weight_minimum, middle)
+                    weight_scale = builder.fmul(weight_scale, simd.floats(STEPS, lanes))
                 fetch_group(builder, simd.at(builder, following, group), num_bits)
-                products = _products(builder, simd.at(builder, fours, group), num_bits, here, fine_step)
+                starts = None
+                if leaves_fine:
+                    starts = [simd.load(builder, place, I32) for place in here]
+                    here = [simd.at(builder, place, START_BYTES) for place in here]
+                products = _products(builder, simd.at(builder, fours, group), num_bits, here, fine_step, starts)
                 for row, product in enumerate(products):
                     place = simd.at(builder, row_scales[row], builder.mul(loop.index, I64(4)))
                     scale = simd.load(builder, builder.add(scales, place), simd.F32)
@@ -105,7 +127,7 @@ def tile_rows(  # type: ignore[no-untyped-def]
                 simd.store(builder, builder.load(total), place)
         return context.get_dummy_value()
 
-    return types.void(bits, rows, *([types.uint64] * 11)), generate
+    return types.void(bits, is_coarse, rows, *([types.uint64] * 11)), generate
 
 
 def fetch_group(builder: Builder, group: Value, num_bits: int) -> None:
@@ -114,17 +136,19 @@ def fetch_group(builder: Builder, group: Value, num_bits: int) -> None:
         simd.prefetch(builder, simd.at(builder, group, line))
 
 
-def _products(builder: Builder, fours: Value, num_bits: int, rows: list[Value], fine_step: Value) -> list[Value]:
-    """Of each row, Σ q p over one group, for as many rows of weights as a register has lanes."""
+def _products(
+    builder: Builder, fours: Value, num_bits: int, rows: list[Value], fine_step: Value, starts: list[Value] | None
+) -> list[Value]:
+    """Of each row, Σ q p over one group, for as many rows of weights as a register has lanes; with `starts` a row's
+    start and Σ q c."""
     lanes = REGISTER_LANES
     flipped = WEIGHTS_ARE_SIGNED and num_bits == 8
     kind = shorts_of(lanes) if ARE_PAIRED else bytes_of(lanes)
-    sums = [
-        [simd.variable(builder, simd.ints(0, lanes)) for _ in range(1 if ARE_PAIRED else ACTIVATION_BYTES)]
-        for _ in rows
-    ]
-    for total in itertools.chain.from_iterable(sums):
-        builder.store(simd.ints(0, lanes), total)
+    num_sums = 1 if ARE_PAIRED or starts is not None else ACTIVATION_BYTES
+    sums = [[simd.variable(builder, simd.ints(0, lanes)) for _ in range(num_sums)] for _ in rows]
+    for row, totals in enumerate(sums):
+        for total in totals:
+            builder.store(simd.ints(0, lanes) if starts is None else simd.splat(builder, starts[row], lanes), total)
 
     def add_columns(index: Value) -> None:
         stored = simd.load(builder, simd.at(builder, fours, builder.mul(index, I64(4 * LANES))), kind)

@@ -32,8 +32,9 @@ def compile_both(bits, byte_tiles):
             quantise_row(hidden[row], quants[row], scales[row], sums[row])
         if byte_tiles:
             amx.configure(np.uint64(shapes.ctypes.data))
-        linear(bits, byte_tiles, counters, 0, packed, bias, quants, scales, sums, output, scratch)
-        gated_linear(bits, byte_tiles, counters, 1, num_rows, packed, bias, quants, scales, sums, scratch,
+        spans = np.array([[0, 0, num_rows]])
+        linear(bits, byte_tiles, 0, counters, 0, spans, packed, bias, quants, scales, sums, output, scratch)
+        gated_linear(bits, byte_tiles, 0, counters, 1, spans, packed, bias, quants, scales, sums, scratch,
                      strip, gated_quants, gated_scales, gated_sums)  # fmt: skip
         if byte_tiles:
             amx.release()

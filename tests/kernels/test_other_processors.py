@@ -65,4 +65,6 @@ def test_arm_multiplies_bytes_by_fours_where_it_can(features, product, eight_row
     assert loops["linear, 4 bits, 1 rows"] == {product: 16, "fmla": 2}
     assert loops["linear, 4 bits, 8 rows"] == {product: 128, "fmla": 16}
     assert loops["linear, 8 bits, 8 rows"] == eight_rows_of_8_bits
+    # Half as many products, and d times what makes a coarse step of a fine one, m and the middle once for all rows.
+    assert loops.get("linear, coarse rows") == ({product: 64, "fmla": 16} if "dotprod" in features else None)
     assert loops["scores"] == {"fmla": 3 * 64}

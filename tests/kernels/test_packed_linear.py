@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from paged_chat.kernels.cpu.grouped_weights import LARGEST, GroupedWeights, pack, quantise
-from paged_chat.kernels.cpu.packed_linear import linear, quantise_row
+from paged_chat.kernels.cpu.packed_linear import linear, quantise_row, round_row
+from paged_chat.kernels.cpu.row_spans import CAN_BE_COARSE
 from paged_chat.kernels.cpu.simd import LANES, compiled
 from paged_chat.kernels.cpu.team import Team
-from paged_chat.kernels.cpu.tile_rows import ACTIVATION_BYTES, ARE_PAIRED, GROUP, PAIR_ORDER, STEPS, group_bytes
+from paged_chat.kernels.cpu.tile_rows import ACTIVATION_BYTES, ARE_PAIRED, GROUP, MIDDLE, PAIR_ORDER, STEPS, group_bytes
 from paged_chat.kernels.cpu.work_sharing import new_counters
 
 NO_BIAS = np.empty(0, np.float32)
@@ -32,7 +33,8 @@ def make_multiply(bits):
     def step(counters, packed, bias, hidden, quants, scales, sums, output):
         for row in range(hidden.shape[0]):
             quantise_row(hidden[row], quants[row], scales[row], sums[row])
-        linear(bits, 0, counters, 0, packed, bias, quants, scales, sums, output, np.uint64(0))
+        spans = np.array([[0, 0, hidden.shape[0]]])
+        linear(bits, 0, 0, counters, 0, spans, packed, bias, quants, scales, sums, output, np.uint64(0))
 
     def multiply(weights, hidden, bias=NO_BIAS, team=None):
         hidden = np.ascontiguousarray(hidden)
@@ -298,3 +300,82 @@ def test_nan_in_a_row_shows_in_that_row_only(generator, multiply):
     assert not np.isfinite(product[9]).any()
     others = [row for row in range(12) if row not in (4, 9)]
     np.testing.assert_array_equal(product[others], expected[others])
+
+
+# Coarse rows
+
+
+def split(weights):
+    """(d, q, m) of weights of 4 bits, float64 [out, groups, 1] and [out, groups, GROUP]."""
+    quants = weights.quants.reshape(len(weights.quants), -1, GROUP).astype(np.float64)
+    return weights.scales.astype(np.float64)[..., None], quants, weights.minima.astype(np.float64)[..., None]
+
+
+@cache
+def compiled_coarse():
+    @compiled()
+    def step(counters, spans, packed, hidden, quants, scales, sums, output):
+        for row in range(hidden.shape[0]):
+            is_coarse = spans[0, 0] <= row < spans[0, 0] + spans[0, 1]
+            round_row(1, is_coarse, np.uint64(hidden[row].ctypes.data), np.uint64(hidden.shape[1] // GROUP),
+                      np.uint64(quants[row].ctypes.data), np.uint64(quants.strides[1]),
+                      np.uint64(scales[row].ctypes.data), np.uint64(sums[row].ctypes.data))  # fmt: skip
+        linear(4, 0, 1, counters, 0, spans, packed, hidden[0, :0], quants, scales, sums, output, np.uint64(0))
+
+    return step
+
+
+def multiply_coarsely(weights, hidden, spans):
+    """`multiply`, with the first span's coarse rows rounded to one byte."""
+    packed = pack(weights, 4)
+    scales = np.empty((len(hidden), hidden.shape[1] // GROUP), np.float32)
+    quants = np.empty((len(hidden), ACTIVATION_BYTES, hidden.shape[1]), np.int8)
+    output = np.full((len(hidden), len(packed) * LANES), np.nan, np.float32)
+    compiled_coarse()(new_counters(1), np.array(spans), packed, hidden, quants, scales, np.empty_like(scales), output)
+    return output[:, : len(weights.quants)]
+
+
+needs_coarse = pytest.mark.skipif(not CAN_BE_COARSE, reason="this processor multiplies activations as 16 bits")
+
+
+@needs_coarse
+@pytest.mark.parametrize("num_out", [70, 40])
+def test_a_coarse_row_multiplies_its_upper_byte_with_what_weights_differ_from_the_middle(generator, num_out):
+    weights, hidden = quantise(normal(generator, num_out, 6 * GROUP), 4), normal(generator, 32, 6 * GROUP)
+    output = multiply_coarsely(weights, hidden, [[0, 32, 0]])
+    d, q, m = split(weights)
+    by_group = hidden.reshape(32, 1, 6, GROUP).astype(np.float64)
+    scales = np.abs(by_group).max(axis=3, keepdims=True) / (127 * STEPS)
+    whole = np.rint(by_group / scales)
+    coarse = np.floor((whole + STEPS / 2) / STEPS)
+    expected = (d * STEPS * scales * (q - MIDDLE) * coarse + (m + MIDDLE * d) * scales * whole).sum(axis=(2, 3))
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=2e-3)
+
+
+@needs_coarse
+def test_coarse_rows_are_off_by_what_one_byte_of_activations_alone_is(generator):
+    weights, hidden = quantise(normal(generator, 64, 18 * GROUP), 4), normal(generator, 64, 18 * GROUP)
+    expected = hidden.astype(np.float64) @ weights.dense().T.astype(np.float64)
+    error = np.abs(multiply_coarsely(weights, hidden, [[0, 64, 0]]) - expected).mean()
+    scales = np.abs(hidden).reshape(64, -1, GROUP).max(axis=2, keepdims=True) / 127
+    byte_alone = (np.rint(hidden.reshape(64, -1, GROUP) / scales) * scales).reshape(64, -1)
+    np.testing.assert_allclose(error, np.abs(byte_alone @ weights.dense().T - expected).mean(), rtol=0.1)
+
+
+@needs_coarse
+def test_exact_rows_beside_coarse_ones_are_what_they_are_alone(generator):
+    weights, hidden = quantise(normal(generator, 50, 3 * GROUP), 4), normal(generator, 30, 3 * GROUP)
+    output = multiply_coarsely(weights, hidden, [[0, 16, 5], [21, 0, 9]])
+    np.testing.assert_array_equal(output[16:], compiled_multiply(4)(weights, hidden[16:]))
+    np.testing.assert_array_equal(output[:16], multiply_coarsely(weights, hidden[:16], [[0, 16, 0]]))
+    assert not np.isnan(output).any()
+
+
+@needs_coarse
+def test_nan_and_infinity_in_a_coarse_row_show_there_and_nowhere_else(generator):
+    weights, hidden = quantise(normal(generator, 20, 2 * GROUP), 4), normal(generator, 8, 2 * GROUP)
+    expected = multiply_coarsely(weights, hidden, [[0, 8, 0]])
+    hidden[2, 5], hidden[4, 40] = np.nan, np.inf
+    output = multiply_coarsely(weights, hidden, [[0, 8, 0]])
+    assert not np.isfinite(output[[2, 4]]).any()
+    np.testing.assert_array_equal(np.delete(output, [2, 4], axis=0), np.delete(expected, [2, 4], axis=0))

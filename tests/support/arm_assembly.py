@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba import types
 
 from paged_chat.kernels.cpu import piece_attention
+from paged_chat.kernels.cpu.row_spans import CAN_BE_COARSE
 from paged_chat.kernels.cpu.simd import BFLOAT16, I64
 from paged_chat.kernels.cpu.tile_rows import MOST_ROWS, tile_rows
 
@@ -23,10 +24,12 @@ ARITHMETIC = ("sdot", "usdot", "smlal", "fmla", "addv", "eor")
 def arithmetic() -> dict[str, dict[str, int]]:
     """How often each instruction stands in each loop."""
     loops = {
-        f"linear, {bits} bits, {rows} rows": _function(tile_rows, (bits, rows), 11)
+        f"linear, {bits} bits, {rows} rows": _function(tile_rows, (bits, 0, rows), 11)
         for bits in (4, 8)
         for rows in (1, MOST_ROWS)
     }
+    if CAN_BE_COARSE:
+        loops["linear, coarse rows"] = _function(tile_rows, (4, 1, MOST_ROWS), 11)
     loops["scores"] = _function(piece_attention._block_scores, (64, 3, BFLOAT16), 5)
     loops["values"] = _function(piece_attention._weighted_values, (64, 3, BFLOAT16), 9)
     return {name: _count(module) for name, module in loops.items()}

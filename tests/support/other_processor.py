@@ -42,7 +42,8 @@ def _linear(bits: int) -> str:
     def step(counters, packed, bias, hidden, quants, scales, sums, output):  # type: ignore[no-untyped-def]
         for row in range(hidden.shape[0]):
             quantise_row(hidden[row], quants[row], scales[row], sums[row])
-        linear(bits, 0, counters, 0, packed, bias, quants, scales, sums, output, np.uint64(0))
+        spans = np.array([[0, 0, hidden.shape[0]]])
+        linear(bits, 0, 0, counters, 0, spans, packed, bias, quants, scales, sums, output, np.uint64(0))
 
     generator = np.random.default_rng(6)
     packed = pack(quantise(generator.standard_normal((40, 3 * GROUP), dtype=np.float32), bits), bits)

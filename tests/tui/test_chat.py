@@ -337,19 +337,6 @@ async def test_a_deleted_message_comes_back(desk):
         await terminal.until(lambda: terminal.screen.selected_id == terminal.path[2].id)  # seen, and d deletes it again
 
 
-async def test_what_was_a_new_version_of_a_deleted_message_is_sent_as_a_message_of_its_own(desk):
-    async with open_terminal(desk) as terminal:
-        await terminal.send("one", "first")
-        await terminal.send("two", "second")
-        await terminal.keys("ctrl+e", *" and a half")
-        await terminal.keys("alt+up", "alt+up", "d")
-        await terminal.until(lambda: terminal.texts == ["one", "first"])
-        await terminal.until(lambda: terminal.prompt.border_title is None)
-        terminal.prompt.focus()
-        await terminal.send("", "third")
-        assert terminal.texts == ["one", "first", "two and a half", "third"]
-
-
 async def test_a_long_message_is_folded(desk):
     async with open_terminal(desk) as terminal:
         await terminal.send("\n".join(f"line {i}" for i in range(40)), "ok")

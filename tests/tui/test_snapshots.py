@@ -45,7 +45,7 @@ def steady(monkeypatch):
         "_cost_so_far",
         lambda reply: (cost := cost_so_far(reply)) and replace(cost, **COST_LINE),
     )
-    monkeypatch.setattr("paged_chat.tui.widgets.cache_panel.time.strftime", lambda *_: "14:02:07")
+    monkeypatch.setattr("paged_chat.tui.widgets.cache_panel.time.strftime", lambda *_: "14:02:07 ")
     # How events fall into lines depends on when they are read.
     lines = [LogLine(0.0, "reused", 13, "r2"), LogLine(0.0, "copied", 1, "r2"), LogLine(0.0, "published", 2, "r2")]
     monkeypatch.setattr("paged_chat.tui.widgets.cache_panel.CachePanel.log_lines", lines)

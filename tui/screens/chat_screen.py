@@ -154,8 +154,6 @@ class ChatScreen(SideColumns, ChatActions):
         except PagedChatError as error:
             show_error(self, error)
             return
-        if self.edited_id is not None and self.edited_id not in self.messages:
-            self.end_edit()  # it was deleted, here or elsewhere: what is in the prompt is a message of its own
         await self.show_rows()
         self.show_title()
         self.explain()

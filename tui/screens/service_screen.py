@@ -190,10 +190,6 @@ class ServiceScreen(Screen[None]):
         """Puts a message into the prompt; sending it makes a new version."""
         raise NotImplementedError
 
-    def end_edit(self) -> None:
-        """What is in the prompt is a message of its own."""
-        raise NotImplementedError
-
     async def run_command(self, call: Call) -> None:
         """Runs a command of the prompt with what stands behind it."""
         raise NotImplementedError

@@ -34,7 +34,7 @@ BUSY_S = 0.2  # between two looks while something happens
 IDLE_S = 1.0
 ROOMY = 30  # lines, from which on there is space between what is told
 NO_MODEL = "no model yet"
-QUIET = "$foreground 70%"  # as $text-muted is; a dim one couldn't be read on either page
+QUIET = "$text-muted"  # a dim one couldn't be read on either page
 _KINDS = [f"{state.look.letter} {state}" for state in BlockState]
 LEGEND = "\n".join("  ".join(f"{kind:<8}" for kind in line).rstrip() for line in (_KINDS[:3], _KINDS[3:]))
 

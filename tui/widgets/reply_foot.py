@@ -60,7 +60,7 @@ class ReplyFoot(Widget):
         self.refresh(layout=self.display)
 
     def _lines_at(self, width: int) -> list[Content]:
-        lines = broken_between([plain(words) for words in self._words()], width)
+        lines = _broken_between([plain(words) for words in self._words()], width)
         words = [part for line in lines for part in Content(line).wrap(max(1, width))]
         return [line for line in (self._strip_line(width), *words) if line]
 
@@ -111,7 +111,7 @@ def _style_of(letter: str, is_dark: bool) -> str:
     return (look and letter_style(look, is_dark=is_dark)) or ""
 
 
-def broken_between(words: list[str], width: int) -> list[str]:
+def _broken_between(words: list[str], width: int) -> list[str]:
     """As many of them on a line as it has room for; what is longer than a line has its own."""
     lines: list[str] = []
     for word in words:

@@ -21,7 +21,6 @@ from ..key_names import key_of
 from ..messages import MessageSelected
 from ..plain_text import plain
 from .message_view import MessageView
-from .reply_foot import broken_between
 
 MIN_COLUMN_WIDTH = 25  # three of them beside each other at 80 columns
 GOES_ON = "▸"
@@ -111,12 +110,8 @@ class ReplyGroup(Vertical):
         """What can be done with them, and what they share."""
         diff_key = key_of(self, "toggle_diff")
         if self._reference_id is None:
-            hints = [
-                f"{key_of(self, 'previous_sibling')} {key_of(self, 'next_sibling')}: which one goes on ({GOES_ON})",
-                f"{key_of(self, 'compare')}: it alone",
-                f"{diff_key}: what differs",
-            ]
-            words = "\n".join(broken_between(hints, self.query_one(".hint").content_size.width))
+            words = f"{key_of(self, 'previous_sibling')} {key_of(self, 'next_sibling')}: which one goes on ({GOES_ON})"
+            words += f" · {key_of(self, 'compare')}: it alone · {diff_key}: what differs"
         else:
             place = self.message_ids.index(self._reference_id)
             name = name_of(self._messages[place], place)

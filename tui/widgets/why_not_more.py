@@ -7,7 +7,7 @@ from textual.widgets import Static
 
 from paged_chat.app.transcript.miss_reason import MissReason
 
-QUIET = "$foreground 70%"
+QUIET = "$text-muted"
 
 
 class WhyNotMore(Static):

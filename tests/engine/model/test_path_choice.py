@@ -5,6 +5,7 @@ The tiny model has the default model's heads, bits and numbers, for which all is
 
 import json
 import logging
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -21,6 +22,7 @@ from paged_chat.engine.model.packed_decoder import MAX_PACKED_ROWS, PackedDecode
 from paged_chat.engine.model.path_check import check_path
 from paged_chat.engine.model.path_choice import known_checks
 from paged_chat.engine.model.tiled_decoder import fits_tiled
+from paged_chat.kernels.cpu.row_spans import CAN_BE_COARSE
 
 HEADS = "heads 6/2 x 64"
 
@@ -49,6 +51,12 @@ def without_tiles(monkeypatch):
 
 
 @pytest.fixture
+def without_rounding(monkeypatch):
+    """As on a processor that has no products of bytes."""
+    monkeypatch.setattr(loader, "CAN_BE_COARSE", False)
+
+
+@pytest.fixture
 def spoil(monkeypatch):
     """`spoil("packed step")`: what that path computes is off; with an error given, it is raised."""
     spoilt = {}
@@ -58,6 +66,8 @@ def spoil(monkeypatch):
         name = "dense step" if isinstance(decoder, Decoder) else "packed step"
         if isinstance(decoder, PackedDecoder) and decoder._many_rows is not None:
             name = "matrix tiles"
+        elif isinstance(decoder, PackedDecoder) and decoder._leaves_fine:
+            name = "rounded prompts"
         if backend != "cpu" or name not in spoilt:
             return run(decoder, config, backend, dtype)
         if isinstance(spoilt[name], Exception):
@@ -86,6 +96,27 @@ def test_paths_pass_on_this_machine(model, path, dtype):
     assert check.passed, str(check)
     assert check.fault is None
     assert check.shape == ("int4, " if path == "packed step" else "") + f"{HEADS}, {str(dtype)[6:]}"
+
+
+def test_rounded_prompts_pass_where_there_are_any(model):
+    if not CAN_BE_COARSE:
+        pytest.skip("this processor multiplies activations as 16 bits")
+    config = config_of(model)
+    assert check_path("rounded prompts", config, torch.bfloat16, 4).passed
+    assert check_path("rounded prompts", replace(config, num_heads=4, head_dim=32), torch.bfloat16, 4).passed
+
+
+def test_prompts_are_exact_where_rounded_ones_are_off(model, spoil, without_tiles, caplog):
+    if not CAN_BE_COARSE:
+        pytest.skip("this processor multiplies activations as 16 bits")
+    assert load(model).decoder._leaves_fine
+    path_choice._found.clear()
+    shutil.rmtree(cache_folder())
+    spoil("rounded prompts")
+    decoder = load(model).decoder
+    assert not decoder._leaves_fine
+    assert decoder._many_rows is None
+    assert "long prompts are computed exactly instead, which is slower" in caplog.text
 
 
 def test_matrix_tiles_pass_where_there_are_any(model):
@@ -153,7 +184,9 @@ def test_packed_weights_that_were_asked_for_are_refused_where_they_come_out_wron
         load(model, weights="int8")
 
 
-def test_the_packed_step_takes_all_rows_where_dense_weights_are_off(model, spoil, with_bfloat16, without_tiles, caplog):
+def test_the_packed_step_takes_all_rows_where_dense_weights_are_off(
+    model, spoil, with_bfloat16, without_tiles, without_rounding, caplog
+):
     spoil("dense step")
     loaded = load(model)
     assert isinstance(loaded.decoder, PackedDecoder)
@@ -178,7 +211,7 @@ def test_dense_weights_take_many_rows_where_matrix_tiles_are_off(model, spoil, w
 
 
 def test_dense_weights_take_over_where_they_were_measured_to_be_faster(
-    model, with_bfloat16, without_tiles, monkeypatch
+    model, with_bfloat16, without_tiles, without_rounding, monkeypatch
 ):
     monkeypatch.setattr(path_choice, "measure_crossover", lambda *_: 64)
     assert load(model).decoder._min_many_rows == 64
@@ -186,7 +219,9 @@ def test_dense_weights_take_over_where_they_were_measured_to_be_faster(
     assert load(model).decoder._min_many_rows == 64
 
 
-def test_a_constant_serves_until_a_measurement_can_be_believed(model, with_bfloat16, without_tiles, monkeypatch):
+def test_a_constant_serves_until_a_measurement_can_be_believed(
+    model, with_bfloat16, without_tiles, without_rounding, monkeypatch
+):
     monkeypatch.setattr(path_choice, "measure_crossover", lambda *_: None)
     assert load(model).decoder._min_many_rows == MAX_PACKED_ROWS + 1
     monkeypatch.setattr(path_choice, "measure_crossover", lambda *_: 128)
@@ -195,7 +230,7 @@ def test_a_constant_serves_until_a_measurement_can_be_believed(model, with_bfloa
 
 @pytest.mark.parametrize(("kept", "used"), [(-5, 48), (1, 48), (10**9, 512)])
 def test_a_record_that_says_something_absurd_is_held_within_bounds(
-    model, with_bfloat16, without_tiles, monkeypatch, kept, used
+    model, with_bfloat16, without_tiles, without_rounding, monkeypatch, kept, used
 ):
     monkeypatch.setattr(path_choice, "measure_crossover", lambda *_: kept)
     assert load(model).decoder._min_many_rows == used

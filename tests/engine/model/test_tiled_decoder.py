@@ -18,8 +18,9 @@ from paged_chat.engine.home import prepared_folder
 from paged_chat.engine.model import tiled_decoder
 from paged_chat.engine.model.decoder import Decoder
 from paged_chat.engine.model.loader import load_model
+from paged_chat.engine.model.packed_arrays import MAX_EXACT_ROWS
 from paged_chat.engine.model.packed_decoder import PackedDecoder
-from paged_chat.engine.model.tiled_decoder import MAX_EXACT_ROWS, MIN_TILED_ROWS, TiledDecoder
+from paged_chat.engine.model.tiled_decoder import MIN_TILED_ROWS, TiledDecoder
 from paged_chat.kernels.cpu import amx
 from paged_chat.kernels.cpu.amx_layer import count_panels
 from paged_chat.kernels.cpu.paged_attention import ROWS_BY_PIECE
