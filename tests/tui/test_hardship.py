@@ -135,11 +135,14 @@ async def test_chats_that_can_not_be_opened_are_said_as_long_as_it_is_so(tmp_pat
 
 async def test_why_a_model_did_not_load_is_said_as_long_as_it_is_so(tmp_path):
     fake = FakeEngine()
-    fake.load_error = EngineUnavailable("model.gguf is gone: choose another one")
+    reason = "model.gguf is gone: " + "choose another one, or look where it went; " * 8 + "see doctor"
+    fake.load_error = EngineUnavailable(reason)
     with contextlib.closing(ChatDesk(tmp_path / "chats.db", fake)) as desk:
-        async with open_terminal(desk) as terminal:
+        async with open_terminal(desk, size=(60, 20)) as terminal:
             shown = terminal.screen.query_one(".engine", Static)
-            await terminal.until(lambda: str(shown.render()) == "model.gguf is gone: choose another one")
+            await terminal.until(lambda: str(shown.render()) == reason)
+            await terminal.until(lambda: " ".join("".join(drawn(shown)).split()).endswith("see doctor"))
+            assert shown.region.bottom <= terminal.prompt.region.y
 
 
 async def test_what_can_not_be_stored_now_stays_in_the_prompt(impatient_desk):

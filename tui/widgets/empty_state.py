@@ -32,6 +32,7 @@ class EmptyState(Vertical):
     def show(self, status: EngineStatus | None, why_closed: str | None = None) -> None:
         """why_closed: why there are no chats, where they couldn't be opened."""
         fault = why_closed or (status.error if status is not None and status.phase == "failed" else None)
+        self.query_one(OptionList).display = fault is None  # nobody would answer, and a long reason needs the room
         is_ready = status is not None and status.phase == "ready"
         words = self.query_one(".engine", Static)
         words.set_class(fault is not None, "fault")
