@@ -59,7 +59,7 @@ def test_the_next_one_at_this_browser_finds_nothing_of_the_one_before(browser, u
         assert [one.url for one in context.pages] == [f"{url}/", f"{url}/"]
 
         log_in(page, "bob", "a-secret")
-        expect(page.get_by_text("Incorrect Credentials")).to_be_visible()
+        expect(page.get_by_role("alert")).to_have_text("The name or the password is wrong.")
         log_in(page, "bob", "b:secret")
         expect(chat.field).to_have_value("")
         expect(page.locator(".chat-list")).to_have_text("Your chats will stand here.")

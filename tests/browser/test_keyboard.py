@@ -23,13 +23,14 @@ def test_the_settings_take_the_focus_and_give_it_back(chat, engine, served):
     expect(drawer.get_by_role("button", name="Close")).to_be_focused()
     temperature = drawer.get_by_role("spinbutton", name=re.compile("Temperature"))
     walk_to(page, temperature)
+    options = page.locator("ul[role=listbox] [role=option]")
+    expect(options).to_have_count(0)  # they were open on the way
     keyboard.press("ArrowUp")
     keyboard.press("Tab")
     expect(temperature).to_have_value("0.75")
     model = drawer.locator("#pc-model input")
     walk_to(page, model, "Shift+Tab")
     keyboard.press("ArrowDown")
-    options = page.locator("ul[role=listbox] [role=option]")
     expect(options.first).to_be_visible()
     keyboard.press("Escape")  # closes the list alone
     expect(options).to_have_count(0)

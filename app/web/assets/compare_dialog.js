@@ -41,7 +41,7 @@ export class CompareDialog {
       el("p", { class: "hint" }, "The next message is answered under each of these, all at once. What is left empty is as the settings have it; variants without a seed share one, so that the settings alone make the difference."),
       this.rows,
       this.fault,
-      el("div", { class: "dialog-buttons" }, this.more, el("span", { class: "spring" }),
+      el("div", { class: "dialog-buttons" }, this.more,
         el("button", { type: "button", class: "button", onclick: () => this.dialog.close() }, "Cancel"),
         el("button", { type: "submit", class: "button is-primary" }, "Compare")));
     for (const variant of last) this.add(variant);

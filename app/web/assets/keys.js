@@ -2,6 +2,7 @@
 
 import { el } from "./dom.js";
 import { openDialog } from "./notices.js";
+import { isListOpen } from "./settings_lists.js";
 
 const KEYS = [
   ["Enter", "send"],
@@ -17,7 +18,7 @@ const KEYS = [
 
 /** actions: newChat, search, help, write, and escape(target) for what has the focus. On a Mac the command key does what Ctrl does. */
 export function bindKeys(actions) {
-  let wasListOpen = false; // before it heard of the key itself
+  let wasListOpen = false; // before it heard of the key itself, which closes it alone
   addEventListener("keydown", ({ target }) => { wasListOpen = isListOpen(target); }, true);
   addEventListener("keydown", (event) => {
     const isCommand = event.ctrlKey || event.metaKey;
@@ -40,11 +41,6 @@ export function bindKeys(actions) {
 function isText({ key, ctrlKey, metaKey, altKey, target }) {
   if ([...key].length > 1 || key === " " || ctrlKey || metaKey || altKey) return false;
   return !target.closest("input, textarea, select, #pc-settings, .menu, .alternatives") && !document.querySelector("dialog[open]");
-}
-
-/** One of Gradio's lists of choices: Escape closes it alone. */
-function isListOpen(target) {
-  return target.getAttribute("role") === "combobox" && target.getAttribute("aria-expanded") === "true";
 }
 
 export function showKeys(root) {

@@ -15,6 +15,7 @@ import { attempt, isByKeyboard, mountNotices, notify } from "./notices.js";
 import { Panel } from "./panel.js";
 import { tellRefusals } from "./settings_faults.js";
 import { guardNumbers } from "./settings_fields.js";
+import { closeLeftLists } from "./settings_lists.js";
 import { Sidebar } from "./sidebar.js";
 import { keepTheme, toggleTheme } from "./theme.js";
 import { setTitle } from "./title.js";
@@ -65,6 +66,7 @@ class Page {
     document.body.prepend(this.root);
     mountNotices(this.root);
     guardNumbers();
+    closeLeftLists();
     tellRefusals();
     bindKeys({
       newChat: () => this.newChat(),
