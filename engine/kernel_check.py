@@ -90,7 +90,7 @@ def _check_whole_steps(dtype: torch.dtype) -> Iterator[KernelCheck]:
     )
     paths: dict[PathName, tuple[int, ...]] = {"packed step": (4, 8)}
     if CAN_BE_COARSE:
-        paths["rounded prompts"] = (4,)
+        paths["rounded prompts"] = (4, 8)
     if fits_tiled(config, dtype):
         paths["matrix tiles"] = (4, 8)
     for path, every_bits in paths.items():

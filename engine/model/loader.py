@@ -194,7 +194,7 @@ def _choose_paths(
     bits = {"dense": None, "int4": 4, "int8": 8}[weights]
     may_round = bits is not None and config.weights == "auto" and dtype == torch.bfloat16
     uses_tiles = may_round and fits_tiled(model.config, dtype)
-    rounds_prompts = may_round and not uses_tiles and bits == 4 and CAN_BE_COARSE
+    rounds_prompts = may_round and not uses_tiles and CAN_BE_COARSE
     wants_dense = may_round and not uses_tiles and not rounds_prompts and compute.cpu_multiplies_bfloat16()
     wished = ModelPaths(bits, rounds_prompts, uses_tiles, bits is None or wants_dense, backend)
     paths = choose_paths(wished, model.config, dtype, on_progress)

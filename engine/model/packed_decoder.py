@@ -18,7 +18,7 @@ from paged_chat.kernels.cpu.prompt_attention import plan_prompts
 from paged_chat.kernels.cpu.row_spans import CAN_BE_COARSE, RowSpans, chunks_within, coarse_prompts, exact_rows
 from paged_chat.kernels.cpu.simd import LANES
 from paged_chat.kernels.cpu.team import default_threads, shared_team
-from paged_chat.kernels.cpu.tile_rows import ACTIVATION_BYTES, GROUP
+from paged_chat.kernels.cpu.tile_rows import ACTIVATION_BYTES, GROUP, middle_of
 from paged_chat.kernels.cpu.work_sharing import new_counters
 
 from .config import ModelConfig
@@ -71,7 +71,7 @@ class PackedDecoder:
         group = config.num_heads // config.num_kv_heads
         at_once = heads_at_once(group, config.head_dim)
         self._shares_by_tiles = shared_terms > 0
-        self._leaves_fine = rounds_prompts and weights.bits == 4 and CAN_BE_COARSE
+        self._leaves_fine = rounds_prompts and CAN_BE_COARSE
         self._has_dots = rounds_prompts and dtype == torch.bfloat16 and bfloat16.has_dots()
         self._step = compile_step(
             config.head_dim,
@@ -83,7 +83,7 @@ class PackedDecoder:
             shared_terms,
             int(has_byte_tiles()),
             int(self._has_dots),
-            int(self._leaves_fine),
+            middle_of(weights.bits) if self._leaves_fine else 0,
         )
         self._weights = weights
         self._memory = StepMemory()

@@ -30,7 +30,6 @@ from .tile_rows import (
     COARSE_GROUP_BYTES,
     COLUMN_BYTES,
     GROUP,
-    MIDDLE,
     MOST_ROWS,
     PAIR_ORDER,
     START_BYTES,
@@ -48,12 +47,13 @@ CLAIMS_PER_STAGE = 48  # enough that threads end together, few enough that claim
 
 @intrinsic
 def _quantise_groups(  # type: ignore[no-untyped-def]
-    typing_context: Any, is_coarse, values, num_groups, quants, fine_step, scales, sums
+    typing_context: Any, middle, values, num_groups, quants, fine_step, scales, sums
 ):
-    """A row of float32 as s · p with one scale a group; `sums` gets s Σ p. A coarse row is as `tile_rows` wants it."""
-    if not simd.are_literal(is_coarse):
+    """A row of float32 as s · p with one scale a group; `sums` gets s Σ p. With a middle of the weights, as `tile_rows`
+    wants a coarse row; with 0 an exact one."""
+    if not simd.are_literal(middle):
         return None
-    leaves_fine = bool(is_coarse.literal_value)
+    leaves_fine = middle.literal_value > 0
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         values, num_groups, quants, fine_step, scales, sums = arguments[1:]
@@ -88,7 +88,7 @@ def _quantise_groups(  # type: ignore[no-untyped-def]
                     _store_bytes(builder, fine, simd.at(builder, builder.add(target, fine_step), LANES * i))
             if leaves_fine:
                 # Multiplied as a vector: by way of a scalar register storing it takes twice as long.
-                start = builder.mul(coarse_total, simd.ints(-MIDDLE))
+                start = builder.mul(coarse_total, simd.ints(-middle.literal_value))
                 summed, start = _two_sums(builder, total, start)
                 simd.store(builder, builder.bitcast(start, simd.F32), target)
             else:
@@ -100,7 +100,7 @@ def _quantise_groups(  # type: ignore[no-untyped-def]
             simd.store(builder, scaled_sum, simd.at(builder, sums, place))
         return context.get_dummy_value()
 
-    return types.void(is_coarse, *([types.uint64] * 6)), generate
+    return types.void(middle, *([types.uint64] * 6)), generate
 
 
 def _two_sums(builder: Any, first: Any, second: Any) -> tuple[Any, Any]:
@@ -137,13 +137,13 @@ def quantise_row(values, quants, scales, sums):  # type: ignore[no-untyped-def]
 
 @compiled()
 def round_row(  # type: ignore[no-untyped-def]
-    leaves_fine,  # literal, 1 where rows may be coarse (tile_rows.py), else 0
+    middle,  # literal: of the weights, where rows may be coarse (tile_rows.py), else 0
     is_coarse, values, num_groups, quants, fine_step, scales, sums
 ):  # fmt: skip
     """`quantise_row` by address."""
-    literally(leaves_fine)
-    if leaves_fine and is_coarse:
-        _quantise_groups(1, values, num_groups, quants, fine_step, scales, sums)
+    literally(middle)
+    if middle and is_coarse:
+        _quantise_groups(middle, values, num_groups, quants, fine_step, scales, sums)
     else:
         _quantise_groups(0, values, num_groups, quants, fine_step, scales, sums)
 
@@ -198,15 +198,15 @@ def _multiply_coarse_rows(  # type: ignore[no-untyped-def]
 
 @compiled()
 def _multiply_two_tiles(  # type: ignore[no-untyped-def]
-    bits, byte_tiles, leaves_fine, tile, tile_step, num_groups, num_coarse, num_rows, quants, fine_step, quants_step,
+    bits, byte_tiles, middle, tile, tile_step, num_groups, num_coarse, num_rows, quants, fine_step, quants_step,
     scales, sums, scales_step, output, output_step, scratch, following
 ):  # fmt: skip
     """Two tiles of weights, side by side in the output, times so many rows, the coarse ones first, all by address."""
     literally(bits)
     literally(byte_tiles)
-    literally(leaves_fine)
+    literally(middle)
     done = 0
-    if leaves_fine and num_coarse:
+    if middle and num_coarse:
         for i in range(TILES_AT_ONCE):
             step = np.uint64(i)
             _multiply_coarse_rows(bits, tile + step * tile_step, num_groups, num_coarse, quants, fine_step, quants_step,
@@ -237,7 +237,7 @@ def _multiply_two_tiles(  # type: ignore[no-untyped-def]
 def linear(  # type: ignore[no-untyped-def]
     bits,  # literal, as is the next
     byte_tiles,  # 1 where the thread's tiles have byte_tile_shapes, else 0
-    leaves_fine,  # 1 where rows may be coarse, else 0; literal
+    middle,  # of the weights where rows may be coarse, else 0; literal
     counters,
     stage,
     spans,  # [spans, 3] int64: first row, number of coarse rows, a multiple of MOST_ROWS, and of exact ones after them
@@ -252,7 +252,7 @@ def linear(  # type: ignore[no-untyped-def]
     """One layer for all rows, its tiles shared among the threads."""
     literally(bits)
     literally(byte_tiles)
-    literally(leaves_fine)
+    literally(middle)
     num_tiles, num_groups = packed.shape[0], np.uint64(packed.shape[1])
     packed_at, tile_step = np.uint64(packed.ctypes.data), np.uint64(packed.strides[0])
     fine_step, quants_step = np.uint64(quants.strides[1]), np.uint64(quants.strides[0])
@@ -279,11 +279,11 @@ def linear(  # type: ignore[no-untyped-def]
         )
         target = output_at + row * output_step + np.uint64(4 * LANES * tile)
         if tile + 1 < num_tiles:
-            _multiply_two_tiles(bits, byte_tiles, leaves_fine, tile_at, tile_step, num_groups, num_coarse,
+            _multiply_two_tiles(bits, byte_tiles, middle, tile_at, tile_step, num_groups, num_coarse,
                                 num_coarse + num_exact, here, fine_step, quants_step, scales_here, sums_here,
                                 scales_step, target, output_step, scratch, next_at)  # fmt: skip
         else:
-            if leaves_fine and num_coarse:
+            if middle and num_coarse:
                 _multiply_coarse_rows(bits, tile_at, num_groups, num_coarse, here, fine_step, quants_step, scales_here,
                                       sums_here, scales_step, target, output_step, next_at)  # fmt: skip
             coarse = np.uint64(num_coarse)
@@ -300,7 +300,7 @@ def linear(  # type: ignore[no-untyped-def]
 def gated_linear(  # type: ignore[no-untyped-def]
     bits,  # literal, as are the next two
     byte_tiles,
-    leaves_fine,
+    middle,
     counters,
     stage,
     spans,  # as for `linear`
@@ -318,7 +318,7 @@ def gated_linear(  # type: ignore[no-untyped-def]
     """Gate and up projection, SiLU(gate) · up, and its rounding: a group of 32 at a time stays in the nearest cache."""
     literally(bits)
     literally(byte_tiles)
-    literally(leaves_fine)
+    literally(middle)
     num_tiles, num_groups = packed.shape[0] // 2, np.uint64(packed.shape[1])
     packed_at, tile_step = np.uint64(packed.ctypes.data), np.uint64(packed.strides[0])
     fine_step, quants_step = np.uint64(quants.strides[1]), np.uint64(quants.strides[0])
@@ -339,16 +339,16 @@ def gated_linear(  # type: ignore[no-untyped-def]
         last = begin + num_here_coarse + spans[span, 2]
         for first in range(begin, last, AT_ONCE):
             num_here, row = min(AT_ONCE, last - first), np.uint64(first)
-            num_coarse = AT_ONCE if leaves_fine and first < begin + num_here_coarse else 0
+            num_coarse = AT_ONCE if middle and first < begin + num_here_coarse else 0
             quants_at = np.uint64(quants.ctypes.data) + row * quants_step
             scales_at, sums_at = (
                 np.uint64(scales.ctypes.data) + row * scales_step,
                 np.uint64(sums.ctypes.data) + row * scales_step,
             )
-            _multiply_two_tiles(bits, byte_tiles, leaves_fine, gates_at, tile_step, num_groups, num_coarse,
+            _multiply_two_tiles(bits, byte_tiles, middle, gates_at, tile_step, num_groups, num_coarse,
                                 num_here, quants_at, fine_step, quants_step, scales_at, sums_at, scales_step,
                                 strip_at, strip_step, scratch, ups_at)  # fmt: skip
-            _multiply_two_tiles(bits, byte_tiles, leaves_fine, ups_at, tile_step, num_groups, num_coarse,
+            _multiply_two_tiles(bits, byte_tiles, middle, ups_at, tile_step, num_groups, num_coarse,
                                 num_here, quants_at, fine_step, quants_step, scales_at, sums_at, scales_step,
                                 strip_at + half, strip_step, scratch, next_at)  # fmt: skip
             if bias.shape[0]:
@@ -358,12 +358,12 @@ def gated_linear(  # type: ignore[no-untyped-def]
                         strip[i, GROUP + lane] += bias[inner + GROUP * group + lane]
             for i in range(num_here):
                 row, row_at = np.uint64(first + i), strip_at + np.uint64(i) * strip_step
-                if leaves_fine and num_coarse:
+                if middle and num_coarse:
                     gate_coarse_vectors(row_at, row_at + half, row_at, np.uint64(GROUP // LANES))
                 else:
                     gate_vectors(FLOAT32, row_at, row_at + half, row_at, np.uint64(GROUP // LANES))
                 place = row * gated_scales_step + np.uint64(4 * group)
                 group_bytes_here = COARSE_GROUP_BYTES if num_coarse else COLUMN_BYTES * GROUP
                 target = gated_at + row * gated_step + np.uint64(group_bytes_here * group)
-                round_row(leaves_fine, num_coarse > 0, row_at, np.uint64(1), target, gated_fine_step,
+                round_row(middle, num_coarse > 0, row_at, np.uint64(1), target, gated_fine_step,
                           gated_scales_at + place, gated_sums_at + place)  # fmt: skip

@@ -43,14 +43,14 @@ def compile_step(
     shared_terms: int,
     byte_tiles: int,
     bfloat_dots: int,
-    leaves_fine: int,
+    middle: int,
 ) -> Callable[..., None]:
     """The step for one model shape; Numba keeps what it compiles on disk, so only the first start ever waits.
 
     The numbers are compiled in: they decide which values stay in registers. `shared_terms` says how exactly blocks that
     rows share are attended to by matrix tiles (amx.py); with 0 pieces are, by vectors (shared_pieces.py). `byte_tiles`
     is 1 where the process may use such (byte_tiles.py), `bfloat_dots` 1 where `prompts` are attended to by those
-    (prompt_attention.py), and `leaves_fine` 1 where rows may be coarse (row_spans.py).
+    (prompt_attention.py), and `middle` that of the weights where rows may be coarse (row_spans.py), else 0.
     """
 
     stamp = SOURCE_STAMP
@@ -128,10 +128,10 @@ def compile_step(
             keys = cache_address + np.uint64(layer) * layer_stride
             values = keys + value_offset
 
-            norm_and_round_rows(leaves_fine, counters, stage, total, narrow, norms[0][layer], eps, activation,
+            norm_and_round_rows(middle, counters, stage, total, narrow, norms[0][layer], eps, activation,
                                 are_coarse, quants, scales, sums)  # fmt: skip
 
-            linear(bits, byte_tiles, leaves_fine, counters, stage + 1, spans, weights[0][layer], biases[0][layer],
+            linear(bits, byte_tiles, middle, counters, stage + 1, spans, weights[0][layer], biases[0][layer],
                    quants, scales, sums, qkv, scratch)  # fmt: skip
 
             finish_rows(kind, head_dim, counters, stage + 2, qkv, num_heads, num_kv_heads, norms[2][layer],
@@ -162,21 +162,21 @@ def compile_step(
                                    block_stride, block_tables, table_rows, context_lens, prompt_memory,
                                    attended)  # fmt: skip
 
-            round_rows(leaves_fine, counters, stage + 7, attended, are_coarse, quants, scales, sums)
+            round_rows(middle, counters, stage + 7, attended, are_coarse, quants, scales, sums)
 
             # Behind the last layer's keys and values only the rows with logits are looked at.
             wanted = spans if layer < num_layers - 1 else last_spans
-            linear(bits, byte_tiles, leaves_fine, counters, stage + 8, wanted, weights[1][layer], biases[1][layer],
+            linear(bits, byte_tiles, middle, counters, stage + 8, wanted, weights[1][layer], biases[1][layer],
                    quants, scales, sums, narrow, scratch)  # fmt: skip
 
-            norm_and_round_rows(leaves_fine, counters, stage + 9, total, narrow, norms[1][layer], eps, activation,
+            norm_and_round_rows(middle, counters, stage + 9, total, narrow, norms[1][layer], eps, activation,
                                 are_coarse, quants, scales, sums)  # fmt: skip
 
-            gated_linear(bits, byte_tiles, leaves_fine, counters, stage + 10, wanted, weights[2][layer],
+            gated_linear(bits, byte_tiles, middle, counters, stage + 10, wanted, weights[2][layer],
                          biases[2][layer], quants, scales, sums, scratch, strip, gated_quants, gated_scales,
                          gated_sums)  # fmt: skip
 
-            linear(bits, byte_tiles, leaves_fine, counters, stage + 11, wanted, weights[3][layer], biases[3][layer],
+            linear(bits, byte_tiles, middle, counters, stage + 11, wanted, weights[3][layer], biases[3][layer],
                    gated_quants, gated_scales, gated_sums, narrow, scratch)  # fmt: skip
 
         stage = STAGES_PER_LAYER * num_layers

@@ -25,7 +25,7 @@ def _per_claim(num_rows):  # type: ignore[no-untyped-def]
 
 @compiled()
 def norm_and_round_rows(  # type: ignore[no-untyped-def]
-    leaves_fine,  # literal, 1 where rows may be coarse
+    middle,  # literal: of the next layer's weights where rows may be coarse, else 0
     counters,
     stage,
     total,  # [M, W] float32, the residual sum: gets `added`
@@ -39,7 +39,7 @@ def norm_and_round_rows(  # type: ignore[no-untyped-def]
     sums,
 ):
     """RMS norm of the residual sum, rounded for the next layer."""
-    literally(leaves_fine)
+    literally(middle)
     num_rows, width = total.shape
     total_at, added_at, weight_at = (
         np.uint64(total.ctypes.data),
@@ -55,15 +55,15 @@ def norm_and_round_rows(  # type: ignore[no-untyped-def]
         row = np.uint64(item)
         norm_vectors(FLOAT32, FLOAT32, total_at + row * total_step, added_at + row * added_step, weight_at,
                      activation_at, num_vectors, np.float32(eps))  # fmt: skip
-        round_row(leaves_fine, are_coarse[item], activation_at, np.uint64(width // GROUP),
+        round_row(middle, are_coarse[item], activation_at, np.uint64(width // GROUP),
                   quants_at + row * quants_step, np.uint64(fine_step), scales_at + row * scales_step,
                   sums_at + row * scales_step)  # fmt: skip
 
 
 @compiled()
-def round_rows(leaves_fine, counters, stage, values, are_coarse, quants, scales, sums):  # type: ignore[no-untyped-def]
+def round_rows(middle, counters, stage, values, are_coarse, quants, scales, sums):  # type: ignore[no-untyped-def]
     """values [M, W] float32, rounded for the next layer; the rest as for `norm_and_round_rows`."""
-    literally(leaves_fine)
+    literally(middle)
     num_rows, width = values.shape
     values_at, values_step = np.uint64(values.ctypes.data), np.uint64(values.strides[0])
     quants_at, quants_step, fine_step = np.uint64(quants.ctypes.data), np.uint64(quants.strides[0]), quants.strides[1]
@@ -71,7 +71,7 @@ def round_rows(leaves_fine, counters, stage, values, are_coarse, quants, scales,
     scales_step = np.uint64(scales.strides[0])
     for item in items(counters, stage, num_rows, _per_claim(num_rows)):
         row = np.uint64(item)
-        round_row(leaves_fine, are_coarse[item], values_at + row * values_step, np.uint64(width // GROUP),
+        round_row(middle, are_coarse[item], values_at + row * values_step, np.uint64(width // GROUP),
                   quants_at + row * quants_step, np.uint64(fine_step), scales_at + row * scales_step,
                   sums_at + row * scales_step)  # fmt: skip
 

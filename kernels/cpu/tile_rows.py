@@ -34,11 +34,9 @@ MOST_ROWS = 8 if NUM_REGISTERS >= 32 else 4
 ACTIVATION_BYTES = 2
 """A coarse one and a fine one: one alone flips close decisions between tokens (docs/performance.md)."""
 
-MIDDLE = 8
-"""Of weights of 4 bits, as a whole number."""
 START_BYTES = 4
 COARSE_GROUP_BYTES = START_BYTES + GROUP
-"""Of a coarse row: an int32, -MIDDLE Σ c, then the coarse bytes c."""
+"""Of a coarse row: an int32, -middle Σ c, then the coarse bytes c."""
 
 ARE_PAIRED = not MULTIPLIES_BYTES
 """Whether an activation is kept as one number of 16 bits, not as two bytes apart."""
@@ -47,6 +45,11 @@ COLUMN_BYTES = ACTIVATION_BYTES if ARE_PAIRED else 1  # from one column of activ
 
 PAIR_ORDER = (0, 2, 1, 3)
 """How each four columns follow each other where they are paired: one mask splits the weights then."""
+
+
+def middle_of(bits: int) -> int:
+    """Of the weights q, as a whole number."""
+    return 1 << (bits - 1)
 
 
 def group_bytes(bits: int) -> int:
@@ -58,7 +61,7 @@ def group_bytes(bits: int) -> int:
 def tile_rows(  # type: ignore[no-untyped-def]
     typing_context: Any,
     bits,  # 4 or 8, literal
-    is_coarse,  # 0 or 1, literal: with 1, bits are 4 and a row's groups are COARSE_GROUP_BYTES each
+    is_coarse,  # 0 or 1, literal: with 1, a row's groups are COARSE_GROUP_BYTES each
     rows,  # of activations that share one reading of the weights, literal
     tile,  # address of [groups, group_bytes]
     num_groups,
@@ -104,7 +107,7 @@ def tile_rows(  # type: ignore[no-untyped-def]
                 minimum_at = simd.at(builder, scale_at, SCALE_BYTES // 2)
                 weight_minimum = simd.load_floats(builder, minimum_at, simd.FLOAT16, lanes)
                 if leaves_fine:
-                    middle = builder.fmul(weight_scale, simd.floats(MIDDLE, lanes))
+                    middle = builder.fmul(weight_scale, simd.floats(middle_of(num_bits), lanes))
                     weight_minimum = builder.fadd(weight_minimum, middle)
                     weight_scale = builder.fmul(weight_scale, simd.floats(STEPS, lanes))
                 fetch_group(builder, simd.at(builder, following, group), num_bits)
@@ -140,7 +143,7 @@ def _products(
     builder: Builder, fours: Value, num_bits: int, rows: list[Value], fine_step: Value, starts: list[Value] | None
 ) -> list[Value]:
     """Of each row, Σ q p over one group, for as many rows of weights as a register has lanes; with `starts` a row's
-    start and Σ q c."""
+    start and Σ q c, which is Σ (q - middle) c."""
     lanes = REGISTER_LANES
     flipped = WEIGHTS_ARE_SIGNED and num_bits == 8
     kind = shorts_of(lanes) if ARE_PAIRED else bytes_of(lanes)
@@ -148,7 +151,9 @@ def _products(
     sums = [[simd.variable(builder, simd.ints(0, lanes)) for _ in range(num_sums)] for _ in rows]
     for row, totals in enumerate(sums):
         for total in totals:
-            builder.store(simd.ints(0, lanes) if starts is None else simd.splat(builder, starts[row], lanes), total)
+            # Bytes that count as signed have lost the middle already.
+            is_zero = starts is None or flipped
+            builder.store(simd.ints(0, lanes) if is_zero else simd.splat(builder, starts[row], lanes), total)
 
     def add_columns(index: Value) -> None:
         stored = simd.load(builder, simd.at(builder, fours, builder.mul(index, I64(4 * LANES))), kind)
@@ -177,7 +182,8 @@ def _products(
         by_byte = []
         for total in totals:
             value = builder.load(total)
-            by_byte.append(builder.add(value, _times_128(builder, place)) if flipped else value)
+            regains = flipped and starts is None
+            by_byte.append(builder.add(value, _times_128(builder, place)) if regains else value)
             place = builder.add(place, fine_step)
         *coarse, fine = by_byte
         products.append(builder.add(builder.shl(coarse[0], simd.ints(STEP_BITS, lanes)), fine) if coarse else fine)

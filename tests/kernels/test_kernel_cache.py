@@ -21,7 +21,7 @@ KEPT = {
     "silu_mul": elementwise._compile_silu_mul(BFLOAT16),
     "packed rows": packed_rows._compile_rows(4),
     "packed step": packed_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 0, 0, 0, 0),
-    "packed step that rounds prompts": packed_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 0, 0, 1, 1),
+    "packed step that rounds prompts": packed_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 0, 0, 1, 8),
     "packed step that shares by tiles": packed_step.compile_step(64, 3, 3, BFLOAT16, 4, 8, 1, 1, 0, 0),
     "shared attention": prefix_attention._compile(64, 3, BFLOAT16, 0),
     "shared attention by tiles": prefix_attention._compile(64, 3, BFLOAT16, 1),

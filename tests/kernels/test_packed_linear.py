@@ -11,7 +11,15 @@ from paged_chat.kernels.cpu.packed_linear import linear, quantise_row, round_row
 from paged_chat.kernels.cpu.row_spans import CAN_BE_COARSE
 from paged_chat.kernels.cpu.simd import LANES, compiled
 from paged_chat.kernels.cpu.team import Team
-from paged_chat.kernels.cpu.tile_rows import ACTIVATION_BYTES, ARE_PAIRED, GROUP, MIDDLE, PAIR_ORDER, STEPS, group_bytes
+from paged_chat.kernels.cpu.tile_rows import (
+    ACTIVATION_BYTES,
+    ARE_PAIRED,
+    GROUP,
+    PAIR_ORDER,
+    STEPS,
+    group_bytes,
+    middle_of,
+)
 from paged_chat.kernels.cpu.work_sharing import new_counters
 
 NO_BIAS = np.empty(0, np.float32)
@@ -306,32 +314,36 @@ def test_nan_in_a_row_shows_in_that_row_only(generator, multiply):
 
 
 def split(weights):
-    """(d, q, m) of weights of 4 bits, float64 [out, groups, 1] and [out, groups, GROUP]."""
+    """(d, q, m) of weights, float64 [out, groups, 1] and [out, groups, GROUP]."""
     quants = weights.quants.reshape(len(weights.quants), -1, GROUP).astype(np.float64)
     return weights.scales.astype(np.float64)[..., None], quants, weights.minima.astype(np.float64)[..., None]
 
 
 @cache
-def compiled_coarse():
+def compiled_coarse(bits):
+    middle = middle_of(bits)
+
     @compiled()
     def step(counters, spans, packed, hidden, quants, scales, sums, output):
         for row in range(hidden.shape[0]):
             is_coarse = spans[0, 0] <= row < spans[0, 0] + spans[0, 1]
-            round_row(1, is_coarse, np.uint64(hidden[row].ctypes.data), np.uint64(hidden.shape[1] // GROUP),
+            round_row(middle, is_coarse, np.uint64(hidden[row].ctypes.data), np.uint64(hidden.shape[1] // GROUP),
                       np.uint64(quants[row].ctypes.data), np.uint64(quants.strides[1]),
                       np.uint64(scales[row].ctypes.data), np.uint64(sums[row].ctypes.data))  # fmt: skip
-        linear(4, 0, 1, counters, 0, spans, packed, hidden[0, :0], quants, scales, sums, output, np.uint64(0))
+        linear(bits, 0, middle, counters, 0, spans, packed, hidden[0, :0], quants, scales, sums, output, np.uint64(0))
 
     return step
 
 
-def multiply_coarsely(weights, hidden, spans):
+def multiply_coarsely(weights, hidden, spans, bits=4):
     """`multiply`, with the first span's coarse rows rounded to one byte."""
-    packed = pack(weights, 4)
+    packed = pack(weights, bits)
     scales = np.empty((len(hidden), hidden.shape[1] // GROUP), np.float32)
     quants = np.empty((len(hidden), ACTIVATION_BYTES, hidden.shape[1]), np.int8)
     output = np.full((len(hidden), len(packed) * LANES), np.nan, np.float32)
-    compiled_coarse()(new_counters(1), np.array(spans), packed, hidden, quants, scales, np.empty_like(scales), output)
+    compiled_coarse(bits)(
+        new_counters(1), np.array(spans), packed, hidden, quants, scales, np.empty_like(scales), output
+    )
     return output[:, : len(weights.quants)]
 
 
@@ -340,15 +352,17 @@ needs_coarse = pytest.mark.skipif(not CAN_BE_COARSE, reason="this processor mult
 
 @needs_coarse
 @pytest.mark.parametrize("num_out", [70, 40])
-def test_a_coarse_row_multiplies_its_upper_byte_with_what_weights_differ_from_the_middle(generator, num_out):
-    weights, hidden = quantise(normal(generator, num_out, 6 * GROUP), 4), normal(generator, 32, 6 * GROUP)
-    output = multiply_coarsely(weights, hidden, [[0, 32, 0]])
+@both_widths
+def test_a_coarse_row_multiplies_its_upper_byte_with_what_weights_differ_from_the_middle(generator, num_out, bits):
+    weights, hidden = quantise(normal(generator, num_out, 6 * GROUP), bits), normal(generator, 32, 6 * GROUP)
+    output = multiply_coarsely(weights, hidden, [[0, 32, 0]], bits)
     d, q, m = split(weights)
     by_group = hidden.reshape(32, 1, 6, GROUP).astype(np.float64)
     scales = np.abs(by_group).max(axis=3, keepdims=True) / (127 * STEPS)
     whole = np.rint(by_group / scales)
     coarse = np.floor((whole + STEPS / 2) / STEPS)
-    expected = (d * STEPS * scales * (q - MIDDLE) * coarse + (m + MIDDLE * d) * scales * whole).sum(axis=(2, 3))
+    middle = middle_of(bits)
+    expected = (d * STEPS * scales * (q - middle) * coarse + (m + middle * d) * scales * whole).sum(axis=(2, 3))
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=2e-3)
 
 
