@@ -152,8 +152,8 @@ def _products(
     for row, totals in enumerate(sums):
         for total in totals:
             # Bytes that count as signed have lost the middle already.
-            is_zero = starts is None or flipped
-            builder.store(simd.ints(0, lanes) if is_zero else simd.splat(builder, starts[row], lanes), total)
+            start = simd.ints(0, lanes) if starts is None or flipped else simd.splat(builder, starts[row], lanes)
+            builder.store(start, total)
 
     def add_columns(index: Value) -> None:
         stored = simd.load(builder, simd.at(builder, fours, builder.mul(index, I64(4 * LANES))), kind)
