@@ -17,7 +17,6 @@ from textual.widgets import Input, Label, Select, Static, TextArea
 from paged_chat.app.chats import SamplingParams
 from paged_chat.app.errors import PagedChatError
 from paged_chat.app.written_setting import allowed_words, as_written, in_spoken_names, read_setting, spoken
-from paged_chat.engine.errors import InvalidParameter
 
 from ..notices import in_background
 from ..slash_commands import COMMANDS, SettingName
@@ -115,7 +114,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         await self._all_typed()
         try:
             sampling = self._sampling()
-        except InvalidParameter as error:
+        except PagedChatError as error:
             for name in SETTINGS:
                 if str(error).startswith(f"{spoken(name)} "):
                     self.query_one(f"#{name}", Input).focus()
