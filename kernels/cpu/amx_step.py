@@ -19,8 +19,8 @@ from .amx_layout import store_row, tile_floats, tiles_base
 from .amx_prefix import attend_shared, prefix_scratch
 from .amx_strip import STRIP
 from .packed_linear import linear as packed_linear
-from .packed_linear import quantise_row
 from .paged_attention import attend_rows
+from .rounding import quantise_row
 from .rows import norm_only
 from .simd import LANES, LOG2_E, SOURCE_STAMP, compiled
 from .work_sharing import ROW, items

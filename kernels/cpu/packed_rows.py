@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .packed_linear import linear, quantise_row
+from .packed_linear import linear
+from .rounding import quantise_row
 from .simd import LANES, SOURCE_STAMP, compiled
 from .team import shared_team
 from .tile_rows import ACTIVATION_BYTES, GROUP

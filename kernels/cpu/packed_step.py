@@ -13,9 +13,10 @@ import numpy as np
 from . import amx
 from .amx_prefix import attend_alone, prefix_scratch
 from .byte_tiles import AT_ONCE, SCRATCH_BYTES, byte_tile_shapes_compiled
-from .packed_linear import gated_linear, linear, quantise_row
+from .packed_linear import gated_linear, linear
 from .paged_attention import attend_rows
 from .prompt_attention import attend_prompts, prompt_scratch
+from .rounding import quantise_row
 from .row_stages import finish_rows, norm_and_round_rows, round_rows
 from .rows import norm_row
 from .shared_pieces import attend_pieces, piece_scratch

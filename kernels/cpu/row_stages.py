@@ -8,7 +8,7 @@ import numpy as np
 from numba import literally
 
 from .heads import address_or_0, finish_heads
-from .packed_linear import round_row
+from .rounding import round_row
 from .rows import norm_vectors
 from .simd import FLOAT32, LANES, compiled
 from .tile_rows import GROUP

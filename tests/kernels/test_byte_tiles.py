@@ -8,7 +8,8 @@ import pytest
 from paged_chat.kernels.cpu import amx
 from paged_chat.kernels.cpu.byte_tiles import AT_ONCE, SCRATCH_BYTES, byte_tile_shapes_compiled, has_byte_tiles
 from paged_chat.kernels.cpu.grouped_weights import pack, quantise
-from paged_chat.kernels.cpu.packed_linear import gated_linear, linear, quantise_row
+from paged_chat.kernels.cpu.packed_linear import gated_linear, linear
+from paged_chat.kernels.cpu.rounding import quantise_row
 from paged_chat.kernels.cpu.rows import silu_mul_row
 from paged_chat.kernels.cpu.simd import FLOAT32, compiled
 from paged_chat.kernels.cpu.tile_rows import ACTIVATION_BYTES, GROUP

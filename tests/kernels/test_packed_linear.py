@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from paged_chat.kernels.cpu.grouped_weights import LARGEST, GroupedWeights, pack, quantise
-from paged_chat.kernels.cpu.packed_linear import linear, quantise_row, round_row
+from paged_chat.kernels.cpu.packed_linear import linear
+from paged_chat.kernels.cpu.rounding import quantise_row, round_row
 from paged_chat.kernels.cpu.row_spans import CAN_BE_COARSE
 from paged_chat.kernels.cpu.simd import LANES, compiled
 from paged_chat.kernels.cpu.team import Team

@@ -13,7 +13,8 @@ import torch
 from paged_chat.kernels.cpu import amx, attention, prefix_attention
 from paged_chat.kernels.cpu.grouped_weights import pack, quantise
 from paged_chat.kernels.cpu.kv_cache import write_kv
-from paged_chat.kernels.cpu.packed_linear import linear, quantise_row
+from paged_chat.kernels.cpu.packed_linear import linear
+from paged_chat.kernels.cpu.rounding import quantise_row
 from paged_chat.kernels.cpu.rows import narrow_row, widen_row
 from paged_chat.kernels.cpu.simd import FLOAT16, LANES, compiled
 from paged_chat.kernels.cpu.tile_rows import ACTIVATION_BYTES, GROUP
