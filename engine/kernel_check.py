@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from ..kernels import Backend, choose_backend
-from ..kernels.cpu.row_spans import CAN_BE_COARSE
 from .compiled_kernels import keep_compiled_kernels
 from .config import EngineConfig
 from .kernel_bandwidth import copy_gb_per_s, gb_per_s
 from .kernel_cases import HEADS, KernelCase, kernel_cases
 from .model.compute import choose_compute
 from .model.config import ModelConfig, RopeConfig
+from .model.packed_decoder import can_round_prompts
 from .model.path_check import TOLERANCES, PathName, check_path
 from .model.tiled_decoder import fits_tiled
 
@@ -89,7 +89,7 @@ def _check_whole_steps(dtype: torch.dtype) -> Iterator[KernelCheck]:
         eos_token_ids=(),
     )
     paths: dict[PathName, tuple[int, ...]] = {"packed step": (4, 8)}
-    if CAN_BE_COARSE:
+    if can_round_prompts(dtype):
         paths["rounded prompts"] = (4, 8)
     if fits_tiled(config, dtype):
         paths["matrix tiles"] = (4, 8)

@@ -9,8 +9,6 @@ import torch
 import xxhash
 from torch import Tensor
 
-from paged_chat.kernels.cpu.row_spans import CAN_BE_COARSE
-
 from ...kernels import Backend
 from ..compiled_kernels import keep_compiled_kernels
 from ..config import EngineConfig
@@ -28,7 +26,7 @@ from .gguf_file import GgufFile
 from .hf_config import config_from_hf
 from .memory import check_fits
 from .packed_arrays import PackedArrays
-from .packed_decoder import PackedDecoder
+from .packed_decoder import PackedDecoder, can_round_prompts
 from .packed_weights import fits_packed, from_tensors, pack_weights, packed_tensors
 from .path_choice import ModelPaths, choose_crossover, choose_paths, choose_sharing
 from .prepared import PreparedFile, PreparedTensor
@@ -194,7 +192,7 @@ def _choose_paths(
     bits = {"dense": None, "int4": 4, "int8": 8}[weights]
     may_round = bits is not None and config.weights == "auto" and dtype == torch.bfloat16
     uses_tiles = may_round and fits_tiled(model.config, dtype)
-    rounds_prompts = may_round and not uses_tiles and CAN_BE_COARSE
+    rounds_prompts = may_round and not uses_tiles and can_round_prompts(dtype)
     wants_dense = may_round and not uses_tiles and not rounds_prompts and compute.cpu_multiplies_bfloat16()
     wished = ModelPaths(bits, rounds_prompts, uses_tiles, bits is None or wants_dense, backend)
     paths = choose_paths(wished, model.config, dtype, on_progress)

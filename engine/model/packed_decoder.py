@@ -31,6 +31,11 @@ MAX_PACKED_ROWS = 96
 """With dense weights beside the packed ones: above, torch's matrix products are faster (docs/performance.md)."""
 
 
+def can_round_prompts(dtype: torch.dtype) -> bool:
+    """Whether rounding long prompts gains something on this processor, over a cache of this dtype."""
+    return dtype == torch.bfloat16 and CAN_BE_COARSE
+
+
 class ManyRows(Protocol):
     """What computes a step of many rows."""
 
@@ -71,8 +76,8 @@ class PackedDecoder:
         group = config.num_heads // config.num_kv_heads
         at_once = heads_at_once(group, config.head_dim)
         self._shares_by_tiles = shared_terms > 0
-        self._leaves_fine = rounds_prompts and CAN_BE_COARSE
-        self._has_dots = rounds_prompts and dtype == torch.bfloat16 and bfloat16.has_dots()
+        self._leaves_fine = rounds_prompts and can_round_prompts(dtype)
+        self._has_dots = self._leaves_fine and bfloat16.has_dots()
         self._step = compile_step(
             config.head_dim,
             group,

@@ -116,7 +116,7 @@ def test_an_engine_starts_with_what_short_prompts_need_and_can_be_asked_for_more
 def test_every_compiled_path_of_packed_weights_is_run(tmp_path, make_engine, warmed, kernels_are_compiled, monkeypatch):
     """With dense weights for long prompts, where there is no other way to be faster than packed ones."""
     monkeypatch.setattr(loader, "fits_tiled", lambda config, dtype: False)
-    monkeypatch.setattr(loader, "CAN_BE_COARSE", False)
+    monkeypatch.setattr(loader, "can_round_prompts", lambda dtype: False)
     monkeypatch.setattr(compute, "cpu_multiplies_bfloat16", lambda: True)
     monkeypatch.setattr(path_choice, "measure_crossover", lambda *_: 128)
     model = str(tiny_gguf.build("llama", tmp_path / "tiny.gguf", "Q4_1"))

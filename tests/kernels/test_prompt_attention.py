@@ -9,7 +9,8 @@ import torch
 from paged_chat.kernels import choose_backend, reference
 from paged_chat.kernels.cpu import bfloat16
 from paged_chat.kernels.cpu.arrays import address, stride_bytes
-from paged_chat.kernels.cpu.prompt_attention import STRETCH_TOKENS, attend_prompts, plan_prompts, prompt_scratch
+from paged_chat.kernels.cpu.prompt_attention import attend_prompts, plan_prompts, prompt_scratch
+from paged_chat.kernels.cpu.prompt_products import STRETCH_TOKENS
 from paged_chat.kernels.cpu.simd import compiled
 from paged_chat.kernels.cpu.team import Team
 from paged_chat.kernels.cpu.work_sharing import new_counters

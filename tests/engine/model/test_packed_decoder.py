@@ -9,7 +9,7 @@ from packed_twin import dense_twin
 from paged_chat.engine.config import EngineConfig
 from paged_chat.engine.errors import InvalidParameter
 from paged_chat.engine.home import prepared_folder
-from paged_chat.engine.model import compute
+from paged_chat.engine.model import compute, loader
 from paged_chat.engine.model.decoder import Decoder
 from paged_chat.engine.model.loader import load_model
 from paged_chat.engine.model.packed_decoder import PackedDecoder
@@ -147,6 +147,8 @@ def test_packed_weights_that_cannot_be_had_are_refused(tiny_model, weights, over
 
 
 def test_only_auto_sends_long_prompts_through_dense_weights(tiny_model, monkeypatch):
+    """Where they can't be rounded."""
+    monkeypatch.setattr(loader, "can_round_prompts", lambda dtype: False)
     monkeypatch.setattr(compute, "cpu_multiplies_bfloat16", lambda: True)
     assert load(tiny_model("llama"), "auto", dtype="auto").decoder._many_rows is not None
     assert load(tiny_model("llama"), "int8", dtype="auto").decoder._many_rows is None

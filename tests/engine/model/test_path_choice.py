@@ -53,7 +53,7 @@ def without_tiles(monkeypatch):
 @pytest.fixture
 def without_rounding(monkeypatch):
     """As on a processor that has no products of bytes."""
-    monkeypatch.setattr(loader, "CAN_BE_COARSE", False)
+    monkeypatch.setattr(loader, "can_round_prompts", lambda dtype: False)
 
 
 @pytest.fixture
