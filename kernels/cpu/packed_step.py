@@ -50,7 +50,7 @@ def compile_step(
 
     The numbers are compiled in: they decide which values stay in registers. `shared_terms` says how exactly blocks that
     rows share are attended to by matrix tiles (amx.py); with 0 pieces are, by vectors (shared_pieces.py). `byte_tiles`
-    is 1 where the process may use such (byte_tiles.py), `bfloat_dots` 1 where `prompts` are attended to by those
+    is 1 where the process may use such (byte_tiles.py), `bfloat_dots` 1 where `prompts` are attended to in bfloat16
     (prompt_attention.py), and `middle` that of the weights where rows may be coarse (row_spans.py), else 0.
     """
 
