@@ -1,15 +1,16 @@
 """What an open page costs the model: tokens a second beside those of a program that only counts them.
 
-    python tests/benchmarks/page_decode.py [--rounds 4] [--tokens 300]
+    python tests/benchmarks/page_decode.py [--rounds 6] [--tokens 1500]
 
 The default model writes the same reply again and again, in turns: for `bench`, whose listener does nothing; for a chat
 that nobody looks at; for one in an open page without its panel, with it, and with it in a browser on another machine:
 a program that hears all that a page hears and draws nothing, so that what is left is the server's part. The browser is
-plain Chromium without a GPU, driven by nobody, on the same processor as the model. The figure is the engine's own, of
-tokens after the first.
+plain Chromium without a GPU, driven by nobody, on the same processor as the model; the reply begins when it has come to
+rest. The figure is the engine's own, of tokens after the first. Linux only.
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import statistics
@@ -37,7 +38,9 @@ from paged_chat.engine.request import RequestStats, SamplingParams, TokenDelta
 QUESTION = "Write a long story about a lighthouse keeper. Use Markdown: headings, lists, **bold** words."
 WINDOWS = {"a page": "1100,900", "a page with its panel": "1400,900"}  # pixels; the wider one shows the panel
 ELSEWHERE = "a page with its panel elsewhere"
-SETTLE_S = 4.0  # a browser that has just started goes on starting, for a tenth of a core and more
+# A browser that has just started goes on starting for seconds, some with half a core: that is not what a page costs.
+MOST_AT_REST = 0.05  # of a core, over a second
+LONGEST_START_S = 60
 # Hears both lines of a page, as the browser would: arguments are the server's address without its scheme, and the chat.
 LISTENER = """
 import json, sys, threading
@@ -117,7 +120,7 @@ class Desk:
         try:
             while not watchers._watchers_of(self.chat.id):
                 time.sleep(0.05)
-            time.sleep(SETTLE_S)
+            wait_for_rest(process.pid)
             assert bool(source._changes) == has_panel
             yield
         finally:
@@ -127,10 +130,33 @@ class Desk:
                 time.sleep(0.05)
 
 
+def wait_for_rest(session_id: int) -> None:
+    """Until all programs of a session together have used next to nothing of a core for a second."""
+    used_s = processor_s(session_id)
+    for _ in range(LONGEST_START_S):
+        time.sleep(1.0)
+        before_s, used_s = used_s, processor_s(session_id)
+        if used_s - before_s < MOST_AT_REST:
+            return
+    raise TimeoutError(
+        f"after {LONGEST_START_S} s a page where nothing happens still takes {used_s - before_s:.2f} cores"
+    )
+
+
+def processor_s(session_id: int) -> float:
+    """Seconds of a core that the threads of a session's living programs have used (man 5 proc_pid_stat)."""
+    total_ns = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ends as we look
+            if os.getsid(int(process.name)) == session_id:
+                total_ns += sum(int(path.read_text().split()[0]) for path in process.glob("task/*/schedstat"))
+    return total_ns / 1e9
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--tokens", type=int, default=1500)
     args = parser.parse_args()
     import_engine()
     import_page()  # as the command does: Python's collector never looks at what they bring

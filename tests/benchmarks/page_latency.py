@@ -18,7 +18,7 @@ from playwright.sync_api import expect, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 
-from chat_page import BROWSER, FLAGS, ChatPage, context_of, free_port
+from chat_page import LAUNCH, ChatPage, context_of, free_port
 from fake_engine import FakeEngine
 from paged_chat.app.api.accounts import Accounts
 from paged_chat.app.imported_chat import ImportedChat, ImportedMessage
@@ -56,7 +56,7 @@ def main() -> None:
     ):
         [chat] = service.import_chats([history()])
         server = WebServer(service, "127.0.0.1", free_port(), Accounts({}), token="secret")
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        browser = playwright.chromium.launch(**LAUNCH)
         with context_of(browser) as context:
             page = ChatPage(context.new_page(), server.url).open(chat.id)
             expect(page.messages.last).to_be_visible()

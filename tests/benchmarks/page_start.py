@@ -25,7 +25,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 
-from chat_page import BROWSER, FLAGS, context_of, free_port
+from chat_page import LAUNCH, context_of, free_port
 
 LOOK_S = 0.02
 PATIENCE_S = 60
@@ -89,7 +89,7 @@ def main() -> None:
     args = parser.parse_args()
     starts: dict[str, list[PageStart]] = {command: [] for command in args.commands}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        browser = playwright.chromium.launch(**LAUNCH)
         for command in starts:
             start(command, browser)
         for number in range(args.rounds):

@@ -18,7 +18,7 @@ pytest.importorskip("playwright", reason="playwright isn't installed")
 
 from playwright.sync_api import Browser, sync_playwright
 
-from chat_page import BROWSER, FLAGS, ChatPage, Faults, context_of, free_port, is_browser_here
+from chat_page import BROWSER, LAUNCH, ChatPage, Faults, context_of, free_port, is_browser_here
 from fake_engine import FakeEngine
 from patience import be_patient
 
@@ -46,7 +46,7 @@ def browser() -> Iterator[Browser]:
             pytest.fail(f"{BROWSER} is missing, and {REQUIRED} is set: install Debian's chromium")
         pytest.skip(f"{BROWSER} is missing: install Debian's chromium to run the tests in a browser")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        browser = playwright.chromium.launch(**LAUNCH)
         yield browser
         browser.close()
 

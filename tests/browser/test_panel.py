@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from playwright.sync_api import Locator, Page, WebSocket, expect
+from playwright.sync_api import Locator, Page, ViewportSize, WebSocket, expect
 
 from chat_page import DESK, PHONE, ChatPage
 from paged_chat.app.cache_view import block_view
@@ -340,6 +340,33 @@ def test_a_page_that_is_made_narrow_is_not_covered_by_the_cache(chat, panel):
     expect(panel.element).to_be_hidden()
     chat.page.set_viewport_size(DESK)
     expect(panel.element).to_be_visible()
+
+
+def test_the_map_comes_to_rest_however_many_blocks_are_in_use(chat, panel, engine, served):
+    """The panel's scroll bar takes width from a large map; a smaller one took the bar away, which made room for it."""
+    engine.num_blocks = 2501
+    served.service.switch_model("another")
+    chat.page.wait_for_function(f"{MAP}.letters.length === 2500")
+    restless = {}
+    for height in (570, 580, 590):  # where some maps need a scroll bar beside what stands below them
+        chat.page.set_viewport_size(ViewportSize(width=1400, height=height))
+        restless[height] = chat.page.evaluate(
+            f"""async () => {{
+                const map = {MAP}, restless = [];
+                const scripts = performance.getEntriesByType("resource").map(({{ name }}) => name);
+                const {{ drawFrame }} = await import(scripts.find((name) => name.endsWith("/frames.js")));
+                const frames = async (count) => {{ while (count--) await new Promise(drawFrame); }};
+                for (let used = 20; used < 1250; used += 100) {{
+                    map.update([[1, used, "c", 0]]);
+                    await frames(2);
+                    const {{ key }} = map;
+                    await frames(1);
+                    if (map.key !== key) restless.push(used);
+                }}
+                return restless;
+            }}"""
+        )
+    assert not any(restless.values()), restless
 
 
 def test_ten_thousand_blocks_are_drawn_in_a_frame(chat, panel, engine, served):

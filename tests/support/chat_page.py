@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, ViewportSize, expect
@@ -24,6 +25,8 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+# Without bars, as playwright has it, a page can't be seen to make room for one.
+LAUNCH: dict[str, Any] = {"executable_path": BROWSER, "args": FLAGS, "ignore_default_args": ["--hide-scrollbars"]}
 DESK = ViewportSize(width=1400, height=900)
 PHONE = ViewportSize(width=390, height=844)
 PATIENCE_MS = PATIENCE_S * 1000

@@ -33,6 +33,7 @@ export class BlockMap {
     this.pinned = null; // the place that was clicked, or walked to
     this.hovered = null;
     this.width = 0; // of the map, 0 while it can't be seen; to ask for it in mid-change would lay out the page once more
+    this.room = 0; // the same where no scroll bar takes any of it
     this.numShown = 0;
     this.reset(0);
     this.bind();
@@ -67,21 +68,27 @@ export class BlockMap {
   }
 
   measure() {
+    const body = this.frame.closest(".cache-body");
+    const { paddingLeft, paddingRight } = getComputedStyle(body);
     this.width = this.frame.clientWidth;
+    this.room = body.offsetWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
     if (this.fit()) this.drawAll();
   }
 
-  /** Chooses the size of cells; tells whether it is another one than before. */
+  /**
+   * Chooses the size of cells; tells whether it is another one than before. By the room, not the width: smaller cells
+   * may take the panel's scroll bar away, larger ones in the width that it leaves bring it back, and so on forever.
+   */
   fit() {
     const { width } = this;
     if (width === 0) return false;
     const numBlocks = this.letters.length;
     const numWanted = Math.min(numBlocks, Math.max(FEWEST_SHOWN, 2 * (this.lastUsed + 1)));
     const height = Math.max(LEAST_HEIGHT, Math.min(MOST_HEIGHT, 0.36 * innerHeight));
-    const room = (pitch) => Math.floor(width / pitch) * Math.floor(height / pitch);
-    const pitch = PITCHES.find((wide) => room(wide) >= numWanted) ?? PITCHES.at(-1);
+    const most = (pitch) => Math.floor(this.room / pitch) * Math.floor(height / pitch);
+    const pitch = PITCHES.find((wide) => most(wide) >= numWanted) ?? PITCHES.at(-1);
     const numColumns = Math.floor(width / pitch);
-    const numShown = Math.min(numBlocks, Math.max(room(pitch), this.lastUsed + 1));
+    const numShown = Math.min(numBlocks, Math.max(most(pitch), this.lastUsed + 1));
     const key = [width, devicePixelRatio, pitch, numShown].join();
     if (key === this.key) return false;
     this.key = key;
