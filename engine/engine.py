@@ -11,6 +11,7 @@ from .cache.block_detail import BlockDetail
 from .cache.prefix_probe import PrefixProbe
 from .config import EngineConfig
 from .core import EngineCore
+from .counted import counted
 from .errors import EngineClosed, InvalidParameter, StepFailed, TokenizerMissing
 from .events import BlockEvent
 from .home import prepared_folder
@@ -99,7 +100,8 @@ class Engine:
         core = self._open_core()
         each = [params or SamplingParams()] * len(prompts) if not isinstance(params, ListOf) else list(params)
         if len(each) != len(prompts):
-            raise InvalidParameter(f"{len(prompts)} prompts need one SamplingParams or as many, not {len(each)}")
+            need = counted(len(prompts), "prompt needs", "prompts need")
+            raise InvalidParameter(f"{need} one SamplingParams or as many, not {len(each)}")
         builders: dict[str, OutputBuilder] = {}
         try:
             for prompt, own in zip(prompts, each, strict=True):

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from .config import EngineConfig
+from .counted import counted
 from .model.compute import choose_compute
 from .model.memory import free_memory
 from .model.path_choice import known_checks, sentence
@@ -34,7 +35,7 @@ def list_devices() -> list[Device]:
     """The processor, then each GPU that torch sees."""
     cpu = torch.device("cpu")
     instructions = torch.backends.cpu.get_cpu_capability()
-    description = f"{_processor_name()}, {instructions}, {torch.get_num_threads()} threads"
+    description = f"{_processor_name()}, {instructions}, {counted(torch.get_num_threads(), 'thread')}"
     devices = [Device(name="cpu", description=description, free_bytes=free_memory(cpu))]
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..kernels import Backend
 from ..kernels.shared_run import SharedRun
+from .counted import counted
 
 BLOCK_SIZE = 16
 # (query heads, key/value heads, head size): SmolLM2-135M, Llama 3 8B, and odd ones.
@@ -158,7 +159,7 @@ class KernelInputs:
 
             return attend, attend
 
-        shown = f"{num_seqs} sequences x {context_len}, {_shape(heads)}"
+        shown = f"{counted(num_seqs, 'sequence')} x {context_len}, {_shape(heads)}"
         return KernelCase("attention_decode", shown, prepare, num_bytes=num_seqs * seq_bytes)
 
     def attention_prefill(self, heads: tuple[int, int, int], window: int | None) -> KernelCase:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from .counted import counted
 from .errors import InvalidParameter
 
 MAX_SHOWN = 30  # characters of a refused value
@@ -58,6 +59,6 @@ def shown(value: object, most: int = MAX_SHOWN) -> str:
     if isinstance(value, int) and abs(value) > 10**MAX_SHOWN:  # beyond 4,300 digits Python refuses to write it
         return f"one of more than {MAX_SHOWN} digits"
     if isinstance(value, str) and len(value) > most:
-        return f"{value[:most]!r} and {len(value) - most:,} characters more"
+        return f"{value[:most]!r} and {counted(len(value) - most, 'character')} more"
     written = f"{value:g}" if isinstance(value, float) and value.is_integer() and abs(value) < 1e6 else repr(value)
     return written if isinstance(value, str) or len(written) <= MAX_LISTED else f"{written[:MAX_LISTED]}…"

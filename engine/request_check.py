@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from .beam_search import num_looked_at
 from .cache.block_manager import BlockManager
+from .counted import counted
 from .errors import EmptyPrompt, InvalidParameter, PromptTooLong
 from .request import SamplingParams
 
@@ -36,13 +37,14 @@ def check_prompt(token_ids: ListOf[int], limits: ModelLimits, manager: BlockMana
     num_tokens = len(token_ids)
     if num_tokens >= limits.max_model_len:
         raise PromptTooLong(
-            f"the prompt has {num_tokens} tokens, and the model's window holds {limits.max_model_len}, "
+            f"the prompt has {counted(num_tokens, 'token')}, and the model's window holds {limits.max_model_len:,}, "
             f"the reply included: shorten the prompt"
         )
     if num_tokens > manager.max_tokens:
         raise PromptTooLong(
-            f"the prompt has {num_tokens} tokens and needs {manager.blocks_for(num_tokens)} blocks, and the "
-            f"pool has {manager.pool.num_blocks - 1} blocks for {manager.max_tokens} tokens: shorten "
+            f"the prompt has {counted(num_tokens, 'token')} and needs "
+            f"{counted(manager.blocks_for(num_tokens), 'block')}, and the pool has "
+            f"{counted(manager.pool.num_blocks - 1, 'block')} for {counted(manager.max_tokens, 'token')}: shorten "
             f"the prompt, or raise num_blocks (--num-blocks) or kv_memory"
         )
 
@@ -50,10 +52,10 @@ def check_prompt(token_ids: ListOf[int], limits: ModelLimits, manager: BlockMana
 def check_params(params: SamplingParams, limits: ModelLimits, max_num_seqs: int, *, has_tokenizer: bool) -> None:
     """Raises InvalidParameter for what values that are good in themselves ask too much of this model and pool."""
     if params.num_sequences > max_num_seqs:
-        name, what = ("beam_width", "beams") if params.is_beam_search else ("n", "replies")
+        name, one, more = ("beam_width", "beam", "beams") if params.is_beam_search else ("n", "reply", "replies")
+        most = counted(max_num_seqs, f"{one} runs", f"{more} run")
         raise InvalidParameter(
-            f"{name} is {params.num_sequences}, but at most {max_num_seqs} {what} run at once: "
-            f"ask for fewer, or raise max_num_seqs"
+            f"{name} is {params.num_sequences}, but at most {most} at once: ask for fewer, or raise max_num_seqs"
         )
     num_needed = num_looked_at(params, limits.end_token_ids_for(params))
     if params.is_beam_search and num_needed > limits.vocab_size:

@@ -30,6 +30,7 @@ PUBLIC_ENGINE_MODULES = {
     "paged_chat.engine",
     "paged_chat.engine.compiled_kernels",
     "paged_chat.engine.config",
+    "paged_chat.engine.counted",
     "paged_chat.engine.errors",
     "paged_chat.engine.events",
     "paged_chat.engine.hardware",

@@ -13,6 +13,7 @@ from paged_chat.engine.errors import InvalidParameter, PagedChatError
 from paged_chat.engine.request import SamplingParams
 
 from ..answer import Answer, StepEngine, run_request
+from ..counted import counted
 from .workload import Step, Workload
 
 WARM_UP_TOKENS = 64
@@ -100,8 +101,8 @@ def _check_window(engine: BenchEngine, workload: Workload) -> None:
     for i, (step, length) in enumerate(zip(workload.steps, workload.prompt_lengths(), strict=True)):
         if length + step.reply_tokens > engine.max_model_len:
             raise WorkloadTooLong(
-                f"step {i + 1} of {workload.name} has {length} prompt tokens and a reply of {step.reply_tokens}, "
-                f"but the window holds {engine.max_model_len}; take a model with a longer window"
+                f"step {i + 1} of {workload.name} has {counted(length, 'prompt token')} and a reply of "
+                f"{step.reply_tokens}, but the window holds {engine.max_model_len}; take a model with a longer window"
             )
 
 

@@ -15,6 +15,7 @@ from paged_chat.engine.number_range import NumberRange
 from ..bench.bench_result import BenchResult, Metric, Round, metrics, num_equal_steps
 from ..bench.replay import peak_rss_mib, replay
 from ..bench.workload import load_workload
+from ..counted import counted
 from .engine_options import (
     DeviceOption,
     DtypeOption,
@@ -186,7 +187,7 @@ def show_comparison(first: BenchResult, second: BenchResult, names: tuple[str, s
         table.add_row(one.name, _figure(one), _figure(other), "-" if ratio is None else f"{ratio:.2f}", one.unit)
     console = Console()
     console.print(table)
-    console.print(f"The replies are the same in {num_equal} of {len(first.steps)} steps.")
+    console.print(f"The replies are the same in {num_equal} of {counted(len(first.steps), 'step')}.")
     for name, result in zip(names, (first, second), strict=True):
         if result.others_cores is not None and result.others_cores > MOST_OTHERS_CORES:
             print(f"Other programs used {result.others_cores:.2f} cores while {name} ran.", file=sys.stderr)

@@ -15,6 +15,7 @@ from paged_chat.engine.request import SamplingParams
 from ..attachments import Attachment, with_attachments
 from ..chats import Chat, Message, MessageTree, Turn
 from ..comparison.variant import Variant, check_variants
+from ..counted import counted
 from ..engine_query import Query
 from ..errors import EmptyMessage, EngineUnavailable, service_closed
 from ..store.store import Store
@@ -369,7 +370,8 @@ class ChatService(ChatLibrary):
         num_siblings = len(tree.children(parent_id)) if text is None else 0
         params = request_params(sampling, n, num_siblings)
         if n > (most := self._host.config.max_num_seqs):
-            raise InvalidParameter(f"n is {n}, but at most {most} replies run at once: ask for fewer")
+            running = counted(most, "reply runs", "replies run")
+            raise InvalidParameter(f"n is {n}, but at most {running} at once: ask for fewer")
         replies = new_replies(self._host.config.model, params)
         turn = self._stores.of(chat.id).add_turn(chat.id, parent_id, text, replies)
         path = [*tree.path(parent_id), *([turn.user_message] if turn.user_message is not None else [])]

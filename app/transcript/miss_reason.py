@@ -107,7 +107,7 @@ class MissReason:
             why = f"{self.was_read_by} has read this chat before, and one model's cache is of no use to another"
         if self.cause in ("all reused", "computed beside"):
             return why[0].upper() + why[1:]
-        found = f"{self.num_cached_tokens:,} of {self.num_prompt_tokens:,} tokens "
+        found = f"{self.num_cached_tokens:,} of {counted(self.num_prompt_tokens, 'token')} "
         found += f"{_were(self.num_cached_tokens)} reused"
         return f"{found}. From token {self.token_index + 1:,} on: {why}"
 

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from paged_chat.engine import ChatMessage
 from paged_chat.engine.errors import PromptTooLong
 
+from ..counted import counted
 from .chat_model import ChatModel
 from .context_policy import MIN_REPLY_TOKENS, cuts, reply_room
 
@@ -47,8 +48,8 @@ class Window:
         available = self.num_tokens - system_size
         if available <= 0:
             raise PromptTooLong(
-                f"the system prompt has {system_size:,} tokens, and the model's window holds {self.num_tokens:,}: "
-                "shorten it"
+                f"the system prompt has {counted(system_size, 'token')}, and the model's window holds "
+                f"{self.num_tokens:,}: shorten it"
             )
         overhead = self._turn_overhead(system)
         starts = [position for position, message in enumerate(messages) if message.role == "user"] or [0]
@@ -93,10 +94,10 @@ class Window:
             window += f", {num_system_tokens:,} of them for the system prompt"
         if is_reply:
             return PromptTooLong(
-                f"this reply and its question have {num_tokens:,} tokens, and {window}: there is no room to go on; "
-                "ask for the rest in a new message"
+                f"this reply and its question have {counted(num_tokens, 'token')}, and {window}: there is no room to "
+                "go on; ask for the rest in a new message"
             )
         return PromptTooLong(
-            f"this message has {num_tokens:,} tokens, and {window}, and the reply needs room too: shorten it, "
+            f"this message has {counted(num_tokens, 'token')}, and {window}, and the reply needs room too: shorten it, "
             "or take a model with a larger window"
         )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..counted import counted
 from ..errors import ModelFileInvalid
 
 Family = Literal["llama", "mistral", "qwen2", "qwen3", "smollm3"]
@@ -71,12 +72,15 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
             raise ModelFileInvalid(
-                f"{self.source}: {self.num_heads} query heads can't share {self.num_kv_heads} key/value heads evenly"
+                f"{self.source}: {counted(self.num_heads, 'query head')} can't share "
+                f"{counted(self.num_kv_heads, 'key/value head')} evenly"
             )
         if self.head_dim % 2:
             raise ModelFileInvalid(f"{self.source}: rotary positions need an even head size, not {self.head_dim}")
         if self.num_heads * self.head_dim > MAX_WIDTH:
-            raise ModelFileInvalid(f"{self.source}: {self.num_heads} heads of {self.head_dim} features are too many")
+            raise ModelFileInvalid(
+                f"{self.source}: {counted(self.num_heads, 'head')} of {self.head_dim} features are too many"
+            )
         if self.rope.frequency_factors and len(self.rope.frequency_factors) != self.head_dim // 2:
             raise ModelFileInvalid(
                 f"{self.source}: {len(self.rope.frequency_factors)} rotary frequency factors for a head size of "

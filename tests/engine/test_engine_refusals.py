@@ -43,6 +43,20 @@ def test_more_replies_than_places_are_refused(make_engine):
         make_engine(max_num_seqs=4).submit(PROMPT[:5], greedy(3, n=5))
 
 
+def test_of_what_there_is_one_the_words_say_one(make_engine):
+    engine = make_engine(num_blocks=2, max_num_seqs=1)  # one block is the null block
+    with pytest.raises(
+        PromptTooLong, match=r"17 tokens and needs 2 blocks, and the pool has 1 block for 16 tokens:"
+    ):
+        engine.submit(PROMPT[:17])
+    with pytest.raises(InvalidParameter, match=r"n is 2, but at most 1 reply runs at once"):
+        engine.submit(PROMPT[:5], greedy(3, n=2))
+    with pytest.raises(InvalidParameter, match=r"^1 prompt needs one SamplingParams or as many, not 2$"):
+        engine.generate([PROMPT[:5]], [greedy(3), greedy(3)])
+    with pytest.raises(InvalidParameter, match=r"not '.{30}' and 1 character more$"):
+        EngineConfig(model="tiny", device="x" * 31)
+
+
 def test_stop_strings_need_a_tokenizer(engine):
     with pytest.raises(InvalidParameter, match="tokenizer"):
         engine.submit(PROMPT[:5], SamplingParams(stop="end"))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from textual import on, work
 
 from paged_chat.app.chats import Message
+from paged_chat.app.counted import counted
 from paged_chat.app.errors import PagedChatError
 from paged_chat.app.service.send_plan import SendPlan
 
@@ -213,7 +214,7 @@ class MessageActions(TokenActions):
     def _copy(self, text: str, what: str) -> None:
         """By the terminal's own clipboard sequence (OSC 52), which tells nobody whether it worked."""
         self.app.copy_to_clipboard(text)
-        words = f"Copied the {what}, {len(text):,} characters."
+        words = f"Copied the {what}, {counted(len(text), 'character')}."
         self.notify(f"{words} Not in your clipboard? {key_of(self, 'save_message')} saves to a file.", markup=False)
 
     # Deleting

@@ -14,6 +14,7 @@ from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 from textual.widgets import Static
 
+from paged_chat.app.counted import counted
 from paged_chat.app.service.chat_events import ReplyUpdate
 
 from ..rows import Row
@@ -216,9 +217,9 @@ class Conversation(VerticalScroll, can_focus=False):
     def _show_edges(self) -> None:
         self._draw_mark()
         num_above, num_below = self._first, len(self._rows) - self._end
-        self._above.update(f"▲ {num_above:,} earlier messages")
+        self._above.update(f"▲ {counted(num_above, 'earlier message')}")
         self._above.display = num_above > 0
-        self._below.update(f"▼ {num_below:,} later messages")
+        self._below.update(f"▼ {counted(num_below, 'later message')}")
         self._below.display = num_below > 0
 
     # What is seen stays

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from textual.widgets import Static
 
+from paged_chat.app.counted import counted
+
 from ..plain_text import plain
 
 MAX_LINES = 14
@@ -35,4 +37,4 @@ class LongText(Static):
             return self._text
         head = "\n".join(self._text.splitlines()[:MAX_LINES])[:MAX_CHARACTERS].rstrip()
         num_more = len(self._text) - len(head)
-        return f"{head}\n… {num_more:,} more characters"
+        return f"{head}\n… {counted(num_more, 'more character')}"

@@ -260,7 +260,7 @@ def test_the_one_model_is_listed_and_found(client):
         ),
         (
             {"messages": [{"role": "user", "content": "x" * 5000}]},
-            400, "messages", "context_length_exceeded", "window holds 4096",
+            400, "messages", "context_length_exceeded", "window holds 4,096",
         ),
     ],
 )  # fmt: skip

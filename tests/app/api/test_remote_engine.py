@@ -125,7 +125,7 @@ def test_a_listener_may_ask_for_text_functions(fake, remote):
 
 
 def test_what_the_engine_refuses_is_refused_with_the_same_error(remote):
-    with pytest.raises(PromptTooLong, match="the prompt has 5000 tokens, and the model's window holds 4096"):
+    with pytest.raises(PromptTooLong, match="the prompt has 5,000 tokens, and the model's window holds 4,096"):
         remote.submit([5] * 5000, SamplingParams(), Heard()).result(PATIENCE_S)
     with pytest.raises(InvalidParameter, match="n is 70, but at most 64 replies run at once"):
         remote.submit([5], SamplingParams(n=70), Heard()).result(PATIENCE_S)
