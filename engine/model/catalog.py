@@ -169,7 +169,12 @@ def remove_model(model: str) -> int:
     Of a folder or file of the user's own only what was prepared from it is removed.
     Raises ModelNotFound for a model that isn't here.
     """
-    source = model_on_disk(model)
+    source = _on_disk(model)
+    if source is None:
+        raise ModelNotFound(
+            f"there is no model {shown_name(model)} on this machine, so there is nothing to remove; `paged-chat models "
+            "list` shows those that are here"
+        )
     doomed = [prepared_folder(source.path)]
     if (entry := catalog_entry(model)) is not None:
         doomed.append(entry.path.parent)
@@ -226,16 +231,21 @@ def _pulled(entry: CatalogEntry, on_progress: OnProgress) -> ModelSource:
 
 def model_on_disk(model: str) -> ModelSource:
     """A model that is on this disk. Raises ModelNotFound where it isn't."""
-    if (entry := catalog_entry(model)) is not None:
-        if entry.is_here:
-            return ModelSource(entry.name, "gguf", entry.path)
-    elif (local := _local(model)) is not None:
-        return local
-    elif HUB_ID.fullmatch(model) and (snapshot := cached_snapshot(model)) is not None:
-        return ModelSource(model, "folder", snapshot)
-    if entry is None and not HUB_ID.fullmatch(model):
+    if (source := _on_disk(model)) is not None:
+        return source
+    if catalog_entry(model) is None and not HUB_ID.fullmatch(model):
         raise _not_found(model)
     raise ModelNotFound(f"{model} isn't on this machine yet; `paged-chat models pull {model}` fetches it")
+
+
+def _on_disk(model: str) -> ModelSource | None:
+    if (entry := catalog_entry(model)) is not None:
+        return ModelSource(entry.name, "gguf", entry.path) if entry.is_here else None
+    if (local := _local(model)) is not None:
+        return local
+    if HUB_ID.fullmatch(model) and (snapshot := cached_snapshot(model)) is not None:
+        return ModelSource(model, "folder", snapshot)
+    return None
 
 
 def shown_name(model: str) -> str:

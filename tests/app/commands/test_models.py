@@ -48,9 +48,18 @@ def test_an_unknown_model_is_named(run_cli):
         assert "there is no model 'no-such-model'" in ended.err
 
 
+def test_what_is_not_here_to_be_removed_leads_to_the_list_of_what_is(run_cli):
+    for model in ("no-such-model", "owner/name", "smollm2-135m", ""):
+        ended = run_cli("models", "rm", model)
+        assert (ended.code, ended.out) == (1, "")
+        assert f"no model '{model}' on this machine" in ended.err
+        assert "`paged-chat models list`" in ended.err
+        assert "pull" not in ended.err
+
+
 def test_what_can_be_no_model_is_refused(run_cli, tmp_path):
     for command in ("pull", "path", "rm"):
-        assert run_cli("models", command, "").err.startswith("Error: there is no model '': it is neither")
+        assert run_cli("models", command, "").err.startswith("Error: there is no model ''")
         assert f"{tmp_path} holds neither config.json nor a .gguf file" in run_cli("models", command, str(tmp_path)).err
     long_name = run_cli("models", "path", "m" * 5000).err
     assert f"there is no model '{'m' * 200}' and 4,800 characters more" in long_name
