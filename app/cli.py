@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from .commands.help_option import HELP_OPTIONS
+from .misplaced_option import telling_where_options_go
 
 COMMANDS_GROUP = "paged_chat.commands"
 EXIT_ERROR = 1
@@ -46,10 +47,22 @@ class CommandGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        if name is not None:
-            command = get_command(self._entry_points[name].load())
-            command.name = name
-        return name, command, rest
+        return name, command if name is None else self.loaded(name), rest
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        self._words = list(args)
+        with telling_where_options_go(self._words):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with telling_where_options_go(self._words):
+            return super().invoke(ctx)
+
+    def loaded(self, name: str) -> Any:
+        """The command itself, whose module is imported for it."""
+        command = get_command(self._entry_points[name].load())
+        command.name = name
+        return command
 
 
 app = typer.Typer(

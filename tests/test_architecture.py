@@ -69,6 +69,7 @@ TORCH_FREE = (
     "engine/block_use.py",
     "engine/cache",
     "engine/config.py",
+    "engine/counted.py",
     "engine/errors.py",
     "engine/events.py",
     "engine/home.py",

@@ -50,6 +50,24 @@ def test_an_unknown_option_is_a_usage_error(run_cli):
     assert "No such option: --temprature" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("sessions list --home X", "--home goes before the command: paged-chat --home PATH sessions list"),
+        ("ask hello --home X", "--home goes before the command: paged-chat --home PATH ask"),
+        ("--model X ask hello", "--model goes behind the command: paged-chat ask --model MODEL"),
+        ("-n 3 ask hello", "-n goes behind the command: paged-chat ask -n COUNT"),
+        ("--json sessions list", "--json goes behind the command: paged-chat sessions list --json"),
+        ("sessions --json list", "--json goes behind the command: paged-chat sessions list --json"),
+        ("--json", "No such option: --json (Possible options: --version)"),
+    ],
+)
+def test_an_option_in_another_ones_place_is_told_where_it_goes(run_cli, line, place):
+    ended = run_cli(*line.split())
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.endswith(f"\n\nError: {place}\n")
+
+
 def test_home_is_where_the_engine_looks(run_cli, scripted, tmp_path, monkeypatch):
     scripted.enqueue("yes")
     run_cli("--home", str(tmp_path / "elsewhere"), "ask", "hello")

@@ -45,9 +45,7 @@ def test_more_replies_than_places_are_refused(make_engine):
 
 def test_of_what_there_is_one_the_words_say_one(make_engine):
     engine = make_engine(num_blocks=2, max_num_seqs=1)  # one block is the null block
-    with pytest.raises(
-        PromptTooLong, match=r"17 tokens and needs 2 blocks, and the pool has 1 block for 16 tokens:"
-    ):
+    with pytest.raises(PromptTooLong, match=r"17 tokens and needs 2 blocks, and the pool has 1 block for 16 tokens:"):
         engine.submit(PROMPT[:17])
     with pytest.raises(InvalidParameter, match=r"n is 2, but at most 1 reply runs at once"):
         engine.submit(PROMPT[:5], greedy(3, n=2))
