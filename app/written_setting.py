@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -76,16 +77,20 @@ def read_setting(name: str, text: str) -> Setting:
         raise InvalidParameter(f"{spoken(name)} must be {allowed}{or_none}, not {shown(text)}") from None
 
 
+_SPOKEN_NAMES: Mapping[str, str] = {one.name: spoken(one.name) for one in fields(SamplingParams)}
+
+
 @contextmanager
-def in_spoken_names() -> Iterator[None]:
-    """What SamplingParams refuse is told with the names that settings have on a screen."""
+def in_spoken_names(names: Mapping[str, str] = _SPOKEN_NAMES) -> Iterator[None]:
+    """What SamplingParams refuse is told with the names that settings have on a screen.
+
+    names: where they are others than `spoken` gives, those by their names in SamplingParams.
+    """
     try:
         yield
     except InvalidParameter as error:
-        words = str(error)
-        for one in fields(SamplingParams):
-            words = words.replace(one.name, spoken(one.name))
-        raise InvalidParameter(words) from error
+        name = re.compile(rf"\b({'|'.join(names)})\b")
+        raise InvalidParameter(name.sub(lambda found: names[found[0]], str(error))) from error
 
 
 def _listed(words: Mapping[str, Setting]) -> str:

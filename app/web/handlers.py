@@ -20,6 +20,8 @@ from ..errors import ModelInUse
 from ..mended_text import mended
 from ..service.chat_service import ChatService
 from ..service.default_sampling import GENERAL_SAMPLING
+from ..written_setting import in_spoken_names
+from .setting_labels import QUOTED_LABELS
 
 Update = dict[str, Any]  # what gr.update gives
 
@@ -65,25 +67,26 @@ class SamplingForm:
         )
 
     def over(self, sampling: SamplingParams) -> SamplingParams:
-        """These settings, and what no component shows from `sampling`. Raises InvalidParameter."""
-        return replace(
-            sampling,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=_whole(self.top_k),
-            min_p=self.min_p,
-            repetition_penalty=self.repetition_penalty,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            max_tokens=_whole(self.max_tokens),
-            n=_whole(self.num_replies),
-            seed=_whole(self.seed),
-            stop=tuple(line for line in str(self.stop).split("\n") if line),
-            logprobs=None if self.num_alternatives == 0 else _whole(self.num_alternatives),
-            beam_width=_whole(self.beam_width),
-            length_penalty=self.length_penalty,
-            early_stopping="never" if self.early_stopping == "never" else self.early_stopping == "true",
-        )
+        """These settings, and what no component shows from `sampling`. Raises InvalidParameter, with their labels."""
+        with in_spoken_names(QUOTED_LABELS):
+            return replace(
+                sampling,
+                temperature=self.temperature,
+                top_p=self.top_p,
+                top_k=_whole(self.top_k),
+                min_p=self.min_p,
+                repetition_penalty=self.repetition_penalty,
+                presence_penalty=self.presence_penalty,
+                frequency_penalty=self.frequency_penalty,
+                max_tokens=_whole(self.max_tokens),
+                n=_whole(self.num_replies),
+                seed=_whole(self.seed),
+                stop=tuple(line for line in str(self.stop).split("\n") if line),
+                logprobs=None if self.num_alternatives == 0 else _whole(self.num_alternatives),
+                beam_width=_whole(self.beam_width),
+                length_penalty=self.length_penalty,
+                early_stopping="never" if self.early_stopping == "never" else self.early_stopping == "true",
+            )
 
     @property
     def values(self) -> list[Any]:

@@ -9,6 +9,7 @@ import gradio as gr
 from ..service.chat_service import ChatService
 from ..service.default_sampling import GENERAL_SAMPLING
 from .handlers import SamplingForm, SettingsHandlers
+from .setting_labels import SETTING_LABELS
 
 MAX_REPLIES = 8
 MAX_BEAMS = 16
@@ -136,39 +137,30 @@ def _sampling_fields() -> list[Any]:
 def _first_fields() -> dict[str, Any]:
     """Shown without being asked for."""
     return {
-        "temperature": _slider("temperature", "Temperature", 0, 2, 0.05, "0 always takes the most likely token."),
-        "num_replies": _slider(
-            "num_replies", "Replies side by side", 1, MAX_REPLIES, 1, "Their prompt is computed once."
-        ),
-        "max_tokens": _whole_number(
-            "max_tokens", "Longest reply, in tokens", 1, MOST_TOKENS, "Empty: what the window holds."
-        ),
-        "seed": _whole_number("seed", "Seed", 0, MAX_EXACT, "Empty: another one for each reply."),
+        "temperature": _slider("temperature", 0, 2, 0.05, "0 always takes the most likely token."),
+        "num_replies": _slider("num_replies", 1, MAX_REPLIES, 1, "Their prompt is computed once."),
+        "max_tokens": _whole_number("max_tokens", 1, MOST_TOKENS, "Empty: what the window holds."),
+        "seed": _whole_number("seed", 0, MAX_EXACT, "Empty: another one for each reply."),
     }
 
 
 def _fields_of_drawing() -> dict[str, Any]:
     return {
-        "top_p": _slider("top_p", "Top p", 0.01, 1, 0.01, "Draw from the likeliest tokens that reach p together."),
-        "top_k": _slider("top_k", "Top k", 0, 200, 1, "Draw from the k likeliest tokens; 0 is all."),
-        "min_p": _slider("min_p", "Min p", 0, 1, 0.01, "Drop tokens under p times the likeliest one."),
-        "repetition_penalty": _slider(
-            "repetition_penalty", "Repetition penalty", 0.5, 2, 0.01, "Over 1: say less again."
-        ),
-        "presence_penalty": _slider(
-            "presence_penalty", "Presence penalty", -2, 2, 0.05, "Taken off tokens already said."
-        ),
-        "frequency_penalty": _slider("frequency_penalty", "Frequency penalty", -2, 2, 0.05, "The same, for each time."),
+        "top_p": _slider("top_p", 0.01, 1, 0.01, "Draw from the likeliest tokens that reach p together."),
+        "top_k": _slider("top_k", 0, 200, 1, "Draw from the k likeliest tokens; 0 is all."),
+        "min_p": _slider("min_p", 0, 1, 0.01, "Drop tokens under p times the likeliest one."),
+        "repetition_penalty": _slider("repetition_penalty", 0.5, 2, 0.01, "Over 1: say less again."),
+        "presence_penalty": _slider("presence_penalty", -2, 2, 0.05, "Taken off tokens already said."),
+        "frequency_penalty": _slider("frequency_penalty", -2, 2, 0.05, "The same, for each time."),
         "stop": gr.Textbox(
             _DEFAULTS.stop,
-            label="Stop texts",
+            label=SETTING_LABELS["stop"],
             info="One on each line; a reply ends before them.",
             lines=2,
             elem_id="pc-stop",
         ),
         "num_alternatives": _slider(
             "num_alternatives",
-            "Alternatives kept for each token",
             0,
             MAX_ALTERNATIVES,
             1,
@@ -181,15 +173,12 @@ def _fields_of_beam_search() -> dict[str, Any]:
     return {
         "beam_width": _slider(
             "beam_width",
-            "Beam search",
             1,
             MAX_BEAMS,
             1,
             "Over 1 looks for the likeliest replies with so many beams, told at its end; needs temperature 0.",
         ),
-        "length_penalty": _slider(
-            "length_penalty", "Length penalty", -2, 4, 0.1, "Of beam search: over 0 favours long."
-        ),
+        "length_penalty": _slider("length_penalty", -2, 4, 0.1, "Of beam search: over 0 favours long."),
         "early_stopping": gr.Dropdown(
             [
                 ("once as many replies have ended", "true"),
@@ -197,17 +186,24 @@ def _fields_of_beam_search() -> dict[str, Any]:
                 ("once it surely is", "never"),
             ],
             value=_DEFAULTS.early_stopping,
-            label="Beam search ends",
+            label=SETTING_LABELS["early_stopping"],
             elem_id="pc-early_stopping",
         ),
     }
 
 
-def _slider(name: str, label: str, least: float, most: float, step: float, info: str) -> gr.Slider:
+def _slider(name: str, least: float, most: float, step: float, info: str) -> gr.Slider:
     value = getattr(_DEFAULTS, name)
-    return gr.Slider(least, most, value=value, step=step, label=label, info=info, elem_id=f"pc-{name}")
+    return gr.Slider(least, most, value=value, step=step, label=_label(name), info=info, elem_id=f"pc-{name}")
 
 
-def _whole_number(name: str, label: str, least: int, most: int, info: str) -> gr.Number:
+def _whole_number(name: str, least: int, most: int, info: str) -> gr.Number:
     value = getattr(_DEFAULTS, name)
-    return gr.Number(value, label=label, info=info, precision=0, minimum=least, maximum=most, elem_id=f"pc-{name}")
+    return gr.Number(
+        value, label=_label(name), info=info, precision=0, minimum=least, maximum=most, elem_id=f"pc-{name}"
+    )
+
+
+def _label(name: str) -> str:
+    """Of a field of `SamplingForm`."""
+    return SETTING_LABELS[{"num_replies": "n", "num_alternatives": "logprobs"}.get(name, name)]

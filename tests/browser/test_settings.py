@@ -130,7 +130,9 @@ def test_beams_are_searched_with_the_settings_that_go_with_them(chat, served, en
     drawer.get_by_role("button", name="More").last.click()
     type_into(drawer.locator("#pc-beam_width input[type=number]"), "3")
     fault = drawer.locator("#pc-settings-fault")
-    expect(fault).to_contain_text("Not kept yet: beam_width 3 looks for the likeliest replies and draws nothing")
+    expect(fault).to_contain_text(
+        "Not kept yet: “Beam search” 3 looks for the likeliest replies and draws nothing: set “Temperature” to 0"
+    )
     drawer.get_by_role("button", name="Reset all of these").click()
     expect(fault).to_be_hidden()
     type_into(drawer.locator("#pc-beam_width input[type=number]"), "3")
