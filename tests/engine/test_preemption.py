@@ -10,7 +10,7 @@ from paged_chat.engine.request import SamplingParams
 from paged_chat.engine.scheduler import Scheduler
 from paged_chat.engine.sequence import Sequence, SequenceStatus
 from paged_chat.engine.speculation.drafter import Drafter
-from slot_runner import Listener, greedy, make_core, preempt, prompt, reply_to
+from slot_runner import Listener, SlotRunner, greedy, make_core, preempt, prompt, reply_to
 
 
 class Running:
@@ -150,6 +150,13 @@ def test_where_no_block_is_left_for_guesses_the_step_has_none():
     assert (step.num_tokens, step.drafts, drafter.drafts) == ({decoding: 1}, {}, [[7, 7]])
 
 
+def test_of_guesses_that_find_no_block_the_last_are_dropped():
+    drafter = ForetellingDrafter(length=4, num_right=4, foretell=lambda sequence, length: [3, 4, 5, 6])
+    running = Running(num_blocks=2, drafter=drafter)
+    decoding = running.decoding(13)  # the next token goes to place 13 of 16
+    assert running.scheduler.schedule().drafts == {decoding: [3, 4]}
+
+
 def test_one_that_is_finished_leaves_its_last_block_findable_unless_that_is_forgotten():
     running = Running(num_blocks=5)
     kept, dropped = running.decoding(10), running.decoding(10)
@@ -203,6 +210,14 @@ def test_the_watermark_lets_running_ones_grow_without_preemption():
 
     assert preemptions(watermark_blocks=0) > 0
     assert preemptions(watermark_blocks=4) == 0
+
+
+def test_one_that_is_alone_may_take_the_watermark_too():
+    runner = SlotRunner()
+    listener = Listener(make_core(runner, num_blocks=4, watermark_blocks=2))
+    listener.core.submit(prompt(40), greedy(2))
+    listener.run(max_steps=3)
+    assert runner.steps == [[40], [1]]
 
 
 # Idle ones: beams whose siblings are still to come

@@ -104,6 +104,16 @@ def test_there_is_room_for_guesses_behind_a_first_token_as_far_as_a_reply_may_go
     assert drafter.rooms == [[2, 0, 0], [1, 0, 0], [0, 0, 0]]
 
 
+def test_what_a_reply_was_begun_with_is_not_drawn_but_counts_to_its_length():
+    drafter = ForetellingDrafter(length=0)
+    listener = Listener(make_core(drafter=drafter))
+    for _ in range(2):
+        listener.core.submit(PROMPT, greedy(6), reply_start=[2, 6])
+        listener.run()
+    # The second time all but one token is cached: the first that is drawn waits for no guess.
+    assert drafter.rooms == [[2], [1], [0], [0], [2], [1], [0]]
+
+
 def test_drafts_keep_to_the_budget():
     runner, drafter = SlotRunner(), ForetellingDrafter(length=6, num_right=6)
     reply = ask(make_core(runner, max_num_batched_tokens=3, drafter=drafter), PROMPT[:3], greedy(10))
