@@ -202,7 +202,7 @@ class Scheduler:
 
     def _add_drafts(self, step: ScheduledStep) -> None:
         """Guesses take part in a step that is short of nothing, and are cut to the blocks that are free."""
-        is_decoding = all(count == 1 == sequence.num_remaining_tokens for sequence, count in step.num_tokens.items())
+        is_decoding = all(sequence.num_remaining_tokens == 1 for sequence in step.num_tokens)
         if self.drafter is None or step.has_preempted or not is_decoding:
             return
         rooms = {sequence: _room(sequence) for sequence in step.num_tokens}

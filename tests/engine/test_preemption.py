@@ -157,6 +157,13 @@ def test_of_guesses_that_find_no_block_the_last_are_dropped():
     assert running.scheduler.schedule().drafts == {decoding: [3, 4]}
 
 
+def test_guesses_go_on_while_another_waits_for_a_place():
+    drafter = ForetellingDrafter(length=2, num_right=2, foretell=lambda sequence, length: [3, 4])
+    running = Running(num_blocks=4, max_num_seqs=1, drafter=drafter)
+    decoding, _ = running.decoding(), running.waiting(5)
+    assert running.scheduler.schedule().drafts == {decoding: [3, 4]}
+
+
 def test_one_that_is_finished_leaves_its_last_block_findable_unless_that_is_forgotten():
     running = Running(num_blocks=5)
     kept, dropped = running.decoding(10), running.decoding(10)

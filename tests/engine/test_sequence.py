@@ -1,8 +1,9 @@
 """What a sequence counts, and what one that parts from another begins with."""
 
-from paged_chat.engine.cache.block import Root
+from paged_chat.engine.cache.block import Block, Root
 from paged_chat.engine.request import SamplingParams
 from paged_chat.engine.sequence import Sequence, SequenceStatus
+from paged_chat.engine.speculation.token_guesser import TokenGuesser
 
 
 def sequence(**changes: object) -> Sequence:
@@ -57,6 +58,17 @@ def test_a_fork_begins_with_what_was_computed_and_holds_no_block_yet():
     child.token_ids.append(1)
     child.block_hashes.append(b"two")
     assert (len(parent.token_ids), parent.block_hashes) == (10, [b"one"])
+
+
+def test_a_fork_leaves_behind_what_is_its_parents_alone():
+    parent = sequence(block_table=[Block(1)], num_published_blocks=1, is_hidden=True, num_accepted_tokens=4)
+    parent.is_suspect = parent.is_idle = True
+    parent.guesser = TokenGuesser()
+    child = parent.fork(1, SequenceStatus.RUNNING)
+    assert (child.block_table, child.num_published_blocks, child.is_hidden) == ([], 0, False)
+    assert (child.is_suspect, child.is_idle, child.num_accepted_tokens) == (False, False, 0)
+    assert child.guesser is None
+    assert child.history is not parent.history
 
 
 def test_a_fresh_sequence_waits_and_has_nothing():
