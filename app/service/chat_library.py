@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Unpack
 
 from paged_chat.engine.request import SamplingParams
@@ -78,6 +79,21 @@ class ChatLibrary:
             self._stores.mark_temporary(chat.id)
         self._watchers.chats_changed()
         return chat
+
+    def unbegun_chat(
+        self, *, user: str = "", system_prompt: str | None = None, sampling: SamplingParams | None = None
+    ) -> Chat:
+        """What `create_chat` would give; it is stored nowhere, and its id is ""."""
+        now = datetime.now(UTC)
+        return Chat(
+            id="",
+            user=user,
+            title=UNTITLED,
+            system_prompt=system_prompt,
+            sampling=sampling or self.default_sampling,
+            created_at=now,
+            updated_at=now,
+        )
 
     def chat(self, chat_id: str, user: str | None = None) -> Chat:
         """With `user` given, somebody else's chat isn't found."""

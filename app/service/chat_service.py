@@ -102,7 +102,7 @@ class ChatService(ChatLibrary):
             find_model = find_own_model if open_engine is None else take_any_name
         self._switch = ModelSwitch(self._host, desk, self._sending, find_model)
         self._planning = Background(num_threads=1)
-        self._plans = TurnPlans(self._chats, self._host, self._planning)
+        self._plans = TurnPlans(self._chats, self.unbegun_chat, self._host, self._planning)
         self._tokens = TokenLookup(self._chats, stores, self._host, self._planning)
         self._is_closed = False
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from paged_chat.engine.errors import InvalidParameter
+from paged_chat.engine.request import SamplingParams
 
 from ..attachments import Attachment, with_attachments
 from ..chats import Chat, Message
@@ -23,15 +24,26 @@ from .send_plan import SendPlan
 Plan = TypeVar("Plan")
 
 
+class UnbegunChat(Protocol):
+    """Gives a chat as it would begin; see `ChatLibrary.unbegun_chat`."""
+
+    def __call__(
+        self, *, user: str = "", system_prompt: str | None = None, sampling: SamplingParams | None = None
+    ) -> Chat: ...
+
+
 class TurnPlans:
     """For each way to begin a turn a method of the same name: what it would reuse, compute and leave out, now.
+
+    `first` and `compare_first` are `send` and `compare` in a chat that isn't created yet.
 
     Nothing is stored and nothing computed but the prompt's token ids. The futures wait for the model to load and raise
     what the turn itself would raise; cancel one when what was asked has changed.
     """
 
-    def __init__(self, chats: LiveChats, host: EngineHost, background: Background) -> None:
+    def __init__(self, chats: LiveChats, unbegun_chat: UnbegunChat, host: EngineHost, background: Background) -> None:
         self._chats = chats
+        self._unbegun_chat = unbegun_chat
         self._host = host
         self._background = background
 
@@ -41,6 +53,19 @@ class TurnPlans:
         chat, tree = self._chats.read(chat_id)
         path = tree.path(parent_of_message(chat, parent_id))
         return self._plan(chat, path, with_attachments(text, attachments))
+
+    def first(
+        self,
+        text: str,
+        *,
+        user: str = "",
+        system_prompt: str | None = None,
+        sampling: SamplingParams | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> Future[SendPlan]:
+        """system_prompt, sampling: as `create_chat` would be given them."""
+        chat = self._unbegun_chat(user=user, system_prompt=system_prompt, sampling=sampling)
+        return self._plan(chat, (), with_attachments(text, attachments))
 
     def edit(
         self, chat_id: str, message_id: int, text: str, *, attachments: Sequence[Attachment] = ()
@@ -63,6 +88,14 @@ class TurnPlans:
         path = tree.path(parent_of_message(chat, parent_id))
         whole = with_attachments(text, attachments)
         return self._when_loaded(lambda loaded: plan_comparison(loaded, chat, path, whole, variants))
+
+    def compare_first(
+        self, text: str, variants: Sequence[Variant], *, user: str = "", attachments: Sequence[Attachment] = ()
+    ) -> Future[ComparisonPlan]:
+        check_variants(variants)
+        chat = self._unbegun_chat(user=user)
+        whole = with_attachments(text, attachments)
+        return self._when_loaded(lambda loaded: plan_comparison(loaded, chat, (), whole, variants))
 
     def retry(self, chat_id: str, message_id: int) -> Future[SendPlan]:
         chat, tree = self._chats.read(chat_id)

@@ -108,6 +108,17 @@ async def plan_comparison(question: ComparedQuestion, chat: OwnChat, service: Se
     return await plan_answer(find_plan)
 
 
+@router.post("/plan-comparison")
+async def plan_first_comparison(question: ComparedQuestion, service: ServiceOf, user: User) -> Answer:
+    """The same in a chat that isn't begun yet."""
+
+    def find_plan() -> Future[ComparisonPlan]:
+        variants = service.variants(None, question.written)
+        return service.plans.compare_first(question.text, variants, user=user, attachments=question.attached)
+
+    return await plan_answer(find_plan)
+
+
 @router.get("/chats/{chat_id}/diff")
 def diff(reply: ReplyIds, reference: int, chat: OwnChat, service: ServiceOf) -> Answer:
     """How each of the replies differs from the reference, in spans of (kind, text)."""

@@ -189,6 +189,14 @@ async def plan(question: Question, chat: OwnChat, service: ServiceOf) -> Answer:
     return await plan_answer(partial(_plan, question, chat, service), _shown)
 
 
+@router.post("/plan")
+async def plan_first(question: Question, service: ServiceOf, user: User) -> Answer:
+    """The same of a message that would begin a chat."""
+    return await plan_answer(
+        partial(service.plans.first, question.text, user=user, attachments=question.attached), _shown
+    )
+
+
 def _shown(plan: SendPlan) -> Answer:
     return {
         "words": str(plan),

@@ -231,6 +231,18 @@ def test_a_deleted_message_comes_back_with_undo(chat, engine):
     expect(chat.reply()).to_have_text("keep me")
 
 
+def test_the_first_message_of_a_chat_has_its_price_too(chat, engine, served):
+    chat.field.fill("A question")
+    expect(chat.price).to_have_text("reuses nothing, computes 27 tokens")
+    expect(chat.page.locator(".composer .meter-words")).to_have_text("27 / 4,096")
+    assert served.service.chats() == []
+    engine.enqueue("An answer.")
+    chat.ask("A question")
+    chat.page.get_by_role("button", name="+ New chat").click()
+    chat.field.fill("A question")
+    expect(chat.price).to_have_text(re.compile("^reuses 1 block and 10 tokens, computes 1 token(,|$)"))
+
+
 def test_what_sending_costs_is_shown_before_it_is_sent(chat, engine):
     engine.enqueue("The first answer.")
     chat.ask("A first question that fills some blocks of the cache")

@@ -175,8 +175,10 @@ async def test_what_comes_at_once_happens_in_its_order(desk):
 async def test_the_cost_of_sending_is_known_before(desk):
     async with open_terminal(desk) as terminal:
         await terminal.write("new")
-        await terminal.until(lambda: meter_of(terminal).endswith("3 tokens"))
+        await terminal.until(lambda: meter_of(terminal) == "reuses nothing, computes 20 tokens 20 / 4,096")
+        assert desk.service.chats() == []
         terminal.prompt.load_text("")
+        await terminal.until(lambda: meter_of(terminal) == "")
         await terminal.send("question", "an answer that is long enough for a block")
         await terminal.write("more")
         await terminal.until(lambda: re.match("reuses 4 blocks and [0-9]+ tokens, computes", meter_of(terminal)))

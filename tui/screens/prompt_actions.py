@@ -197,7 +197,7 @@ class PromptActions(ServiceScreen):
             return
         await asyncio.sleep(PLAN_AFTER_S)
         if self.chat is None and not is_written:
-            meter.show_new()
+            meter.clear()
             return
         try:
             attachments = await asyncio.to_thread(attachments_in, text) if is_written else []
@@ -212,19 +212,24 @@ class PromptActions(ServiceScreen):
             for name in await asyncio.to_thread(missing, text):
                 left += [f"{name}: no such file"] if name not in unfinished else []
             whole = self.prompt.expanded(text) if is_written else ""
-            if self.chat is None:
-                meter.show_new(", ".join(left), num_tokens=await self._count_tokens(whole))
-                return
+            plans = self.service.plans
             if self.variants and is_written:
-                asked = self.service.plans.compare(self.chat.id, whole, self.variants, attachments=attachments)
+                if self.chat is None:
+                    asked = plans.compare_first(whole, self.variants, attachments=attachments)
+                else:
+                    asked = plans.compare(self.chat.id, whole, self.variants, attachments=attachments)
                 prompts = await asyncio.wrap_future(asked)
                 meter.show(", ".join([*left, str(prompts)]))
                 return
             planned: Future[SendPlan]
-            if self.edited_id is not None:
-                planned = self.service.plans.edit(self.chat.id, self.edited_id, whole, attachments=attachments)
+            if self.chat is None:
+                planned = plans.first(
+                    whole, system_prompt=self.new_system_prompt, sampling=self.new_sampling, attachments=attachments
+                )
+            elif self.edited_id is not None:
+                planned = plans.edit(self.chat.id, self.edited_id, whole, attachments=attachments)
             else:
-                planned = self.service.plans.send(self.chat.id, whole, attachments=attachments)
+                planned = plans.send(self.chat.id, whole, attachments=attachments)
             plan = await asyncio.wrap_future(planned)
             meter.show(", ".join([*left, str(plan)]) if is_written else "", plan=plan)
         except PagedChatError as error:

@@ -6,7 +6,6 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
-from paged_chat.app.counted import counted
 from paged_chat.app.service.send_plan import SendPlan
 
 
@@ -28,10 +27,9 @@ class Meter(Static):
             self._right = f"{plan.num_prompt_tokens:,} / {plan.window:,}"
         self._draw()
 
-    def show_new(self, left: str = "", *, num_tokens: int = 0) -> None:
-        """For a chat that doesn't exist yet: how long its first message is."""
-        self._left = left
-        self._right = counted(num_tokens, "token") if num_tokens else ""
+    def clear(self) -> None:
+        """For a chat that doesn't exist yet, of which nothing is written."""
+        self._left = self._right = ""
         self._draw()
 
     def on_resize(self) -> None:

@@ -13,7 +13,7 @@ const MAX_ATTACHMENT_BYTES = 1_000_000; // the server refuses more, too
 
 export class Composer {
   /**
-   * actions: send(question) gives whether it was taken; stop(); question() gives where a question would stand;
+   * actions: send(question) gives whether it was taken; stop(); question() gives where a question would stand, null for nowhere;
    * leftOut(ids).
    */
   constructor(actions) {
@@ -209,7 +209,7 @@ export class Composer {
     const question = { text: this.field.value, attachments: plain(this.attachments), parent_id: place.parent_id };
     let plan;
     try {
-      plan = await post(`chats/${place.chat_id}/plan`, question, this.planRequest.signal);
+      plan = await post(`${pathOf(place)}plan`, question, this.planRequest.signal);
       if (this.comparison && !plan.refusal) plan = { ...plan, ...(await this.askComparisonPlan(place, question)) };
     } catch {
       return; // more was typed meanwhile, or the line is broken
@@ -224,7 +224,7 @@ export class Composer {
   }
 
   askComparisonPlan(place, question) {
-    return post(`chats/${place.chat_id}/plan-comparison`, { ...question, variants: this.comparison.variants }, this.planRequest.signal);
+    return post(`${pathOf(place)}plan-comparison`, { ...question, variants: this.comparison.variants }, this.planRequest.signal);
   }
 
   showUse(numTokens, window) {
@@ -283,6 +283,11 @@ export class Composer {
       }),
     );
   }
+}
+
+/** Of the requests about a question in its chat; a chat that isn't begun yet has none. */
+function pathOf({ chat_id }) {
+  return chat_id === null ? "" : `chats/${chat_id}/`;
 }
 
 function plain(attachments) {

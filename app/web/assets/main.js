@@ -55,7 +55,7 @@ class Page {
       send: (question) => this.send(question),
       stop: () => this.stop(),
       chooseVariants: () => this.chooseVariants(),
-      question: () => (this.chatId === null || this.chatId === this.leavingId ? null : { chat_id: this.chatId, parent_id: this.conversation.leafId }),
+      question: () => (this.chatId !== null && this.chatId === this.leavingId ? null : { chat_id: this.chatId, parent_id: this.conversation.leafId }),
       leftOut: (ids) => this.conversation.showLeftOut(ids),
     });
     this.engineNote = el("p", { class: "engine-note", role: "status", hidden: true });

@@ -4,11 +4,26 @@ import pytest
 
 from chat_desk import updates_of
 from paged_chat.app.attachments import Attachment
+from paged_chat.app.comparison.variant import WrittenVariant
 from paged_chat.app.errors import MessageNotFound
 from paged_chat.engine.errors import InvalidParameter
 from paged_chat.engine.prefill_speed import Work, num_attended
 from paged_chat.engine.request import SamplingParams
 from patience import PATIENCE_S
+
+
+def test_the_first_message_of_a_chat_has_its_cost_before_there_is_the_chat(desk, service):
+    desk.ask(service.create_chat(system_prompt="Be brief."), "Tell me about Lisbon", "It lies on seven hills")
+    same = service.plans.first("Tell me about Porto", system_prompt="Be brief.").result(PATIENCE_S)
+    assert len(service.chats()) == 1
+    chat = service.create_chat(system_prompt="Be brief.")
+    assert same == service.plans.send(chat.id, "Tell me about Porto").result(PATIENCE_S)
+    assert str(same) == "reuses 2 blocks and 5 tokens, computes 16 tokens"
+    assert service.plans.first("Tell me about Porto", user="ann").result(PATIENCE_S).num_reused_tokens == 0
+    variants = service.variants(None, [WrittenVariant(system_prompt="Be brief."), WrittenVariant()])
+    compared = service.plans.compare_first("Tell me about Porto", variants).result(PATIENCE_S)
+    [(_, brief), (_, alone)] = compared.prompts
+    assert (brief, alone.num_reused_tokens) == (same, 1)
 
 
 def test_a_plan_says_what_sending_would_reuse_and_compute(desk, service):
