@@ -10,6 +10,7 @@ const NUMBERS = "#pc-settings input[type=number]";
 const MAY_BE_EMPTY = "#pc-max_tokens, #pc-seed";
 
 const before = new WeakMap(); // what a field had when somebody was last done with it
+const told = new WeakMap(); // what was wrong with what was typed last: Gradio may meanwhile write what it last heard of
 
 function fault(input) {
   const { validity, min, max, step } = input;
@@ -37,12 +38,13 @@ export function guardNumbers() {
   addEventListener("focusin", (event) => hear(event, (input) => before.set(input, input.value)));
   // Before Gradio hears of it.
   addEventListener("input", (event) => hear(event, (input) => {
-    const isOff = fault(input) !== null;
-    input.toggleAttribute("aria-invalid", isOff);
-    if (isOff) event.stopImmediatePropagation();
+    const takes = fault(input);
+    told.set(input, takes);
+    input.toggleAttribute("aria-invalid", takes !== null);
+    if (takes !== null) event.stopImmediatePropagation();
   }), true);
   addEventListener("change", (event) => hear(event, (input) => {
-    const takes = fault(input);
+    const takes = told.get(input) ?? fault(input);
     if (takes !== null) {
       input.value = before.get(input) ?? "";
       input.dispatchEvent(new Event("input", { bubbles: true })); // a beginning of what was typed may have been in order
