@@ -105,9 +105,12 @@ class SettingsHandlers:
         self._service = service
 
     def load(self, chat_id: str, request: gr.Request) -> list[Any]:
-        """The chat that the settings are of from now on, its system prompt, its sampling, and what can be chosen."""
+        """The chat that the settings are of from now on, its system prompt, its sampling, and what can be chosen.
+
+        chat_id: "" is the chat that would begin now. The page begins it before it asks for a change of it.
+        """
         with _shown_to_people():
-            chat = self._chat(chat_id, request)
+            chat = self._chat_or_new(chat_id, request)
             return [
                 chat.id,
                 self._service.engine_status.model,
@@ -125,8 +128,10 @@ class SettingsHandlers:
 
     def save_system_prompt(self, chat_id: str, text: str, request: gr.Request) -> None:
         with _shown_to_people():
-            chat = self._chat(chat_id, request)
             text = _text(text)
+            if not chat_id and not text:  # nothing is set yet
+                return
+            chat = self._chat(chat_id, request)
             if (chat.system_prompt or "") != text:
                 self._service.update_chat(chat.id, system_prompt=text if text.strip() else None)
 
@@ -144,7 +149,8 @@ class SettingsHandlers:
 
     def reset_sampling(self, chat_id: str, request: gr.Request) -> list[Any]:
         with _shown_to_people():
-            return self._kept_sampling(self._chat(chat_id, request), self._service.default_sampling)
+            chat = self._chat_or_new(chat_id, request)
+            return self._kept_sampling(chat, self._service.default_sampling)
 
     # Presets
 
@@ -168,7 +174,7 @@ class SettingsHandlers:
 
     def use_sampling(self, chat_id: str, name: str | None, request: gr.Request) -> list[Any]:
         with _shown_to_people():
-            chat = self._chat(chat_id, request)
+            chat = self._chat_or_new(chat_id, request)
             sampling = self._service.sampling_presets().get(_text(name), chat.sampling)
             return self._kept_sampling(chat, sampling)
 
@@ -186,7 +192,7 @@ class SettingsHandlers:
     def _presets_and_origin(self, chosen: str | None, chat_id: str, request: gr.Request) -> list[Any]:
         return [
             gr.update(choices=list(self._service.sampling_presets()), value=chosen),
-            self._origin(self._chat(chat_id, request).sampling),
+            self._origin(self._chat_or_new(chat_id, request).sampling),
         ]
 
     # The model
@@ -208,7 +214,7 @@ class SettingsHandlers:
             is_in_use = isinstance(error, ModelInUse)
             return [gr.update(value=escape(f"{error}."), visible=True), gr.update(visible=is_in_use), gr.update()]
         with _shown_to_people():  # something else may be recommended for it
-            origin = self._origin(self._chat(chat_id, request).sampling)
+            origin = self._origin(self._chat_or_new(chat_id, request).sampling)
         return [gr.update(visible=False), gr.update(visible=False), origin]
 
     # What the fields show
@@ -219,12 +225,17 @@ class SettingsHandlers:
 
     def _kept_sampling(self, chat: Chat, sampling: SamplingParams) -> list[Any]:
         """What the fields show, where that comes from, and no fault: nothing waits to be kept any more."""
-        return [*self._sampling(self._service.update_chat(chat.id, sampling=sampling)), gr.update(visible=False)]
+        if sampling != chat.sampling:
+            chat = self._service.update_chat(chat.id, sampling=sampling)
+        return [*self._sampling(chat), gr.update(visible=False)]
 
     def _origin(self, sampling: SamplingParams) -> str:
         """In words; for the page's script also what each field goes back to."""
         suited = json.dumps(asdict(SamplingForm.of(self._service.default_sampling)))
         return f'<p data-suited="{escape(suited)}">{escape(self._service.sampling_origin(sampling))}</p>'
+
+    def _chat_or_new(self, chat_id: str, request: gr.Request) -> Chat:
+        return self._chat(chat_id, request) if chat_id else self._service.unbegun_chat(user=request.username or "")
 
     def _chat(self, chat_id: str, request: gr.Request) -> Chat:
         return self._service.chat(_text(chat_id), request.username or "")

@@ -30,6 +30,25 @@ dispatchEvent(new CustomEvent("paged-chat:settings-stand"));
 _LOADED = "() => dispatchEvent(new CustomEvent('paged-chat:settings-read'))"
 # Events that only touch a chat's row: they wait for nobody, and show no progress.
 _QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+# Before such an event reaches the server, the page says of which chat it is (`settings_chat.js`): one that isn't begun
+# yet begins with the first thing that is set.
+_SETS: dict[str, Any] = {**_QUIET, "js": "async (chat, ...more) => [await pagedChat.settingsChat.of(chat), ...more]"}
+_SETS_NOTHING: dict[str, Any] = {
+    **_QUIET,
+    "js": "async (chat, ...more) => [await pagedChat.settingsChat.of(chat, false), ...more]",
+}
+_SETS_WHAT_IS_WRITTEN: dict[str, Any] = {
+    **_QUIET,
+    "js": 'async (chat, text) => [await pagedChat.settingsChat.of(chat, text !== ""), text]',
+}
+_USES_KEPT_PROMPT: dict[str, Any] = {
+    **_QUIET,
+    "js": 'async (chat, name) => [await pagedChat.settingsChat.ofKept(chat, "system_prompts", name), name]',
+}
+_USES_KEPT_SETTINGS: dict[str, Any] = {
+    **_QUIET,
+    "js": 'async (chat, name) => [await pagedChat.settingsChat.ofKept(chat, "presets", name), name]',
+}
 
 
 def build_settings(service: ChatService) -> None:
@@ -82,7 +101,7 @@ def build_settings(service: ChatService) -> None:
         [chat_id, model, model, refusal, force, fault, system_prompt, prompt_preset, sampling_preset, *fields, origin],
         **_QUIET,
     ).then(None, js=_LOADED)
-    system_prompt.blur(handlers.save_system_prompt, [chat_id, system_prompt], **_QUIET)
+    system_prompt.blur(handlers.save_system_prompt, [chat_id, system_prompt], **_SETS_WHAT_IS_WRITTEN)
     # What somebody does, and no change that comes from reading a chat: of those Gradio tells one by one, and an empty
     # number is 0 until its own has come.
     done_by_people = [field.input for field in fields] + [one.release for one in fields if isinstance(one, gr.Slider)]
@@ -92,21 +111,34 @@ def build_settings(service: ChatService) -> None:
         [chat_id, *fields],
         [fault, origin],
         trigger_mode="always_last",
-        **_QUIET,
+        **_SETS,
     )
-    reset.click(handlers.reset_sampling, chat_id, [*fields, origin, fault], **_QUIET)
+    reset.click(handlers.reset_sampling, chat_id, [*fields, origin, fault], **_SETS_NOTHING)
 
-    prompt_preset.input(handlers.use_system_prompt, [chat_id, prompt_preset], system_prompt, **_QUIET)
+    prompt_preset.input(
+        handlers.use_system_prompt,
+        [chat_id, prompt_preset],
+        system_prompt,
+        **_USES_KEPT_PROMPT,
+    )
     keep_prompt.click(handlers.keep_system_prompt, [prompt_preset, system_prompt], prompt_preset, **_QUIET)
     drop_prompt.click(handlers.drop_system_prompt, prompt_preset, prompt_preset, **_QUIET)
-    sampling_preset.input(handlers.use_sampling, [chat_id, sampling_preset], [*fields, origin, fault], **_QUIET)
-    keep_sampling.click(
-        handlers.keep_sampling, [chat_id, sampling_preset, *fields], [sampling_preset, origin], **_QUIET
+    sampling_preset.input(
+        handlers.use_sampling,
+        [chat_id, sampling_preset],
+        [*fields, origin, fault],
+        **_USES_KEPT_SETTINGS,
     )
-    drop_sampling.click(handlers.drop_sampling, [chat_id, sampling_preset], [sampling_preset, origin], **_QUIET)
+    keep_sampling.click(
+        handlers.keep_sampling,
+        [chat_id, sampling_preset, *fields],
+        [sampling_preset, origin],
+        **_SETS_NOTHING,
+    )
+    drop_sampling.click(handlers.drop_sampling, [chat_id, sampling_preset], [sampling_preset, origin], **_SETS_NOTHING)
 
-    switch.click(handlers.switch_model, [chat_id, model], [refusal, force, origin], **_QUIET)
-    force.click(handlers.force_model, [chat_id, model], [refusal, force, origin], **_QUIET)
+    switch.click(handlers.switch_model, [chat_id, model], [refusal, force, origin], **_SETS_NOTHING)
+    force.click(handlers.force_model, [chat_id, model], [refusal, force, origin], **_SETS_NOTHING)
 
 
 def _preset_row(what: str, elem_id: str) -> tuple[gr.Dropdown, gr.Button, gr.Button]:

@@ -49,7 +49,7 @@ def test_settings_say_where_they_come_from_and_go_back_to_what_suits_the_model(o
     suited = "Recommended for smollm2-135m: temperature 0.2, top p 0.9, repetition penalty 1.1."
     rest = "The rest are general defaults."
     expect(origin).to_have_text(f"{suited} {rest}")
-    assert served.service.chat(chat.chat_id).sampling == served.service.default_sampling, "looking changes nothing"
+    assert (chat.chat_id, served.service.chats()) == (None, []), "looking changes nothing"
     temperature = drawer.locator("#pc-temperature input[type=number]")
     type_into(temperature, "0.9")
     type_into(drawer.locator("#pc-seed input[type=number]"), "42")
@@ -274,10 +274,10 @@ def test_another_model_is_not_taken_from_a_program_that_uses_this_one_without_as
 
 
 def test_what_was_chosen_before_the_chat_began_is_not_lost_with_the_settings(chat, engine):
-    """The settings are a chat's, so the chat begins when they are opened."""
+    """The settings are a chat's, so the chat begins when the first is set."""
     chat.field.fill("Say it")
     chat.page.get_by_label("Replies", exact=True).select_option("3")
-    chat.open_settings()
+    type_into(chat.open_settings().locator("#pc-seed input[type=number]"), "42")
     expect(chat.rows).to_have_count(1)
     chat.page.locator("#pc-settings-close").click()
     expect(chat.field).to_have_value("Say it")
@@ -286,3 +286,38 @@ def test_what_was_chosen_before_the_chat_began_is_not_lost_with_the_settings(cha
     expect(chat.replies).to_have_count(3)
     chat.wait_for_end()
     expect(chat.page.locator(".sharing")).to_have_text("3 replies used 4 blocks instead of 6")
+
+
+def test_looking_at_the_settings_begins_no_chat_and_setting_something_begins_one(chat, engine, served):
+    served.service.save_sampling_preset("cold", replace(GENERAL_SAMPLING, temperature=0.1))
+    chat.field.fill("half a question")
+    drawer = chat.open_settings()
+    system_prompt = drawer.locator("#pc-system-prompt textarea")
+    system_prompt.focus()
+    drawer.get_by_role("button", name="Reset all of these").click()
+    preset = drawer.locator("#pc-sampling-preset input")
+    preset.fill("no such settings")
+    preset.press("Enter")
+    drawer.get_by_role("button", name="Close").click()
+    chat.page.reload()
+    expect(chat.page.get_by_text("What the model has read once")).to_be_visible()
+    assert (chat.chat_id, served.service.chats()) == (None, [])
+
+    chat.field.fill("half a question")
+    drawer = chat.open_settings()
+    seed = drawer.locator("#pc-seed input[type=number]")
+    seed.focus()
+    chat.page.keyboard.type("42")
+    until(lambda: [one.sampling.seed for one in served.service.chats()] == [42])
+    expect(chat.rows).to_have_count(1)
+    expect(seed).to_be_focused()
+    expect(chat.field).to_have_value("half a question")
+    system_prompt.fill("Be brief.")
+    preset.click()
+    chat.page.get_by_role("option", name="cold").click()
+    until(lambda: served.service.chats()[0].sampling.temperature == 0.1)
+    [begun] = served.service.chats()
+    assert (begun.id, begun.system_prompt) == (chat.chat_id, "Be brief.")
+    engine.enqueue("an answer")
+    chat.ask("half a question")
+    assert [one.id for one in served.service.chats()] == [begun.id]

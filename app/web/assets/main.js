@@ -13,6 +13,7 @@ import { Line } from "./line.js";
 import { explainLogin } from "./login.js";
 import { attempt, isByKeyboard, mountNotices, notify } from "./notices.js";
 import { Panel } from "./panel.js";
+import { SettingsChat } from "./settings_chat.js";
 import { tellRefusals } from "./settings_faults.js";
 import { guardNumbers } from "./settings_fields.js";
 import { closeLeftLists } from "./settings_lists.js";
@@ -29,6 +30,7 @@ class Page {
     this.chatId = null;
     this.leavingId = null; // a chat that is being deleted or kept
     this.root = el("div", { class: "pc" });
+    this.settingsChat = new SettingsChat(() => this.creating ?? this.createChat({}, { isForSettings: true })); // Gradio's part asks it, too
     this.line = new Line("live", {
       onNews: (news) => this.take(news),
       onOpen: () => {
@@ -141,16 +143,17 @@ class Page {
 
   // Which chat is open
 
-  openChat(chatId, { messageId = null, words = [] } = {}) {
+  openChat(chatId, { messageId = null, words = [], isForSettings = false } = {}) {
     if (chatId !== this.chatId) {
       history.pushState(null, "", chatId ? `?chat=${chatId}` : location.pathname);
-      this.show(chatId);
+      this.show(chatId, { isForSettings });
     }
     this.root.classList.remove("shows-sidebar");
     if (messageId !== null) this.conversation.reveal(messageId, words);
   }
 
-  show(chatId) {
+  /** isForSettings: somebody goes on setting there what the chat begins with. */
+  show(chatId, { isForSettings = false } = {}) {
     this.chatId = chatId;
     this.numReplies = null; // as the settings have it
     this.conversation.clear();
@@ -161,8 +164,9 @@ class Page {
     setTitle(null);
     this.showEmptiness(chatId === null);
     this.line.tell({ kind: "open", chat_id: chatId });
-    this.tellSettings();
     dispatchEvent(new CustomEvent("paged-chat:open", { detail: { chatId } }));
+    if (isForSettings) return;
+    this.tellSettings();
     if (matchMedia("(min-width: 700px)").matches) this.composer.field.focus();
   }
 
@@ -172,16 +176,16 @@ class Page {
   }
 
   /** What is written and chosen meanwhile is meant for it: messages wait until it stands, and the rest goes along. */
-  createChat(options = {}) {
-    this.creating = this.beginChat(options);
+  createChat(options = {}, how = {}) {
+    this.creating = this.beginChat(options, how).finally(() => { this.creating = null; });
     return this.creating;
   }
 
-  async beginChat(options) {
+  async beginChat(options, how) {
     const answer = await attempt(() => post("chats", options));
     if (!answer) return null;
     const taken = this.chatId === null ? this.composer.take() : null;
-    this.openChat(answer.chat_id);
+    this.openChat(answer.chat_id, how);
     if (taken) this.composer.put(taken);
     return answer.chat_id;
   }
@@ -211,7 +215,7 @@ class Page {
     this.root.classList.toggle("is-empty", isEmpty);
   }
 
-  /** Settings are a chat's; where there is none yet, one begins. */
+  /** Settings are a chat's; where there is none yet, they are what one begins with. */
   async openSettings() {
     const opener = document.activeElement;
     await this.settingsStand;
@@ -221,22 +225,21 @@ class Page {
     }
     document.body.classList.add(SETTINGS);
     this.settingsOpener = opener;
-    if (this.chatId === null) {
-      this.blockSettings();
-      await this.createChat();
-      opener.focus(); // which the new chat has taken
-    } else this.tellSettings();
+    this.readSettings();
+  }
+
+  /** Another chat is open. */
+  tellSettings() {
+    if (!document.body.classList.contains(SETTINGS)) return;
+    if (this.chatId === null) this.closeSettings();
+    else this.readSettings();
   }
 
   /** Gradio's part of the page reads the settings of this chat. */
-  tellSettings() {
-    if (!document.body.classList.contains(SETTINGS)) return;
-    if (this.chatId === null) {
-      this.closeSettings();
-      return;
-    }
+  readSettings() {
     this.blockSettings();
-    dispatchEvent(new CustomEvent("paged-chat:settings", { detail: { chatId: this.chatId } }));
+    this.settingsChat.forget();
+    dispatchEvent(new CustomEvent("paged-chat:settings", { detail: { chatId: this.chatId ?? "" } }));
   }
 
   closeSettings() {
