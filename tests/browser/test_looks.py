@@ -19,6 +19,7 @@ CONTRASTS = (
     + [("--pc-text", tint, 4.5) for tint in TINTS]
     + [(ink, "--pc-side", 4.5) for ink in CODE]
     + [("--pc-on-accent", "--pc-accent", 4.5), ("--pc-ground", "--pc-text", 4.5), ("--pc-ground", "--pc-danger", 4.5)]
+    + [(f"--small-{state}", "--pc-side", 3) for state in ("cached", "held", "shared", "copied", "freed")]
     + [("--free-outline", "--pc-side", 3), ("--pc-accent", "--pc-line", 3), ("--pc-danger", "--pc-line", 3)]
 )
 

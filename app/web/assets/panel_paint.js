@@ -16,8 +16,10 @@ export class BlockPainter {
   readColours() {
     const style = getComputedStyle(document.body);
     const colour = (name) => style.getPropertyValue(name).trim();
-    this.colours = Object.fromEntries(Object.entries(WORDS).map(([letter, word]) => [letter, colour(`--block-${word}`)]));
-    this.ink = Object.fromEntries(Object.entries(this.colours).map(([letter, fill]) => [letter, inkOn(fill)]));
+    const ofKind = (kind) => Object.fromEntries(Object.entries(WORDS).map(([letter, word]) => [letter, colour(`--${kind}-${word}`)]));
+    this.lettered = ofKind("block");
+    this.bare = ofKind("small"); // of cells without a letter
+    this.ink = Object.fromEntries(Object.entries(this.lettered).map(([letter, fill]) => [letter, inkOn(fill)]));
     this.outline = colour("--free-outline");
   }
 
@@ -49,9 +51,10 @@ export class BlockPainter {
       this.outlined(x, y, this.outline);
       return;
     }
-    context.fillStyle = this.colours[letter];
+    const colours = pitch >= LETTER_PITCH ? this.lettered : this.bare;
+    context.fillStyle = colours[letter];
     if (letter === "f") {
-      this.outlined(x, y, this.colours.f);
+      this.outlined(x, y, colours.f);
       context.globalAlpha = strength;
       context.fillRect(x, y, side, side);
       context.globalAlpha = 1;
