@@ -66,3 +66,35 @@ def test_stopped_and_woken_from_outside_it_goes_on_and_ends_as_always(tmux, home
 def state_of(pid):
     """The letter that the system has for what a process does."""
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def test_suspended_it_leaves_the_terminal_to_the_shell_and_goes_on_with_the_reply_in_the_foreground(tmux, home):
+    tmux.start("bash", "--norc", "--noprofile", "-i")  # a shell that has jobs
+    tmux.type(f"{PROGRAM}; echo ended with $?")
+    tmux.keys("Enter")
+    tmux.until(lambda screen: " held · " in screen)
+    tmux.type("Tell me a story")
+    tmux.keys("Enter")
+    tmux.until(lambda screen: "writing, " in screen)
+    pid = int((home / "pid").read_text())
+    os.kill(pid, signal.SIGTSTP)
+    tmux.until(lambda screen: "Stopped" in screen and "writing, " not in screen)
+    tmux.type("echo $((40 + 2))")
+    tmux.keys("Enter")
+    tmux.until(lambda screen: "\n42\n" in screen)
+    with Store(default_path()) as store:
+        [seen] = replies_in(store)
+    tmux.type("fg")
+    tmux.keys("Enter")
+    tmux.until(lambda screen: "Tell me a story" in screen and "writing, " in screen and "42" not in screen)
+    with Store(default_path()) as store:
+        until(lambda: len(replies_in(store)[0].text) > len(seen.text) + 3)
+    tmux.type("typed since")
+    tmux.until(lambda screen: "typed since" in screen)
+    tmux.keys("Escape")
+    tmux.until(lambda screen: "stopped, ^l goes on" in screen)
+    tmux.keys("C-q")
+    tmux.until(lambda screen: "Message…" not in screen and " held · " not in screen)
+    tmux.type("stty -a | grep -ow -e -*icanon")
+    tmux.keys("Enter")
+    tmux.until(lambda screen: "\nicanon\n" in screen)
