@@ -76,6 +76,7 @@ ACTIONS = (
     Action("rename_chat", "Rename the chat", "f2"),
     Action("pin_chat", "Pin or unpin the chat"),
     Action("archive_chat", "Archive the chat, or bring it back"),
+    Action("archived_chats", "Open an archived chat"),
     Action("keep_chat", "Keep a temporary chat: store it"),
     Action("delete_chat", "Delete the chat"),
     Action("export_chat", "Export the chat to a file"),

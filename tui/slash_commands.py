@@ -105,6 +105,7 @@ COMMANDS = (
     SlashCommand("rename", "Rename the chat", "title", also=("title",)),
     SlashCommand("pin", "Pin or unpin the chat", action="pin_chat"),
     SlashCommand("archive", "Archive the chat, or bring it back", action="archive_chat"),
+    SlashCommand("archived", "Open an archived chat", action="archived_chats"),
     SlashCommand("delete", "Delete the chat", action="delete_chat"),
     SlashCommand("undo", "Undo the last deletion", action="undo_delete"),
     SlashCommand("cache", "Show or hide the cache", action="toggle_cache"),

@@ -8,6 +8,8 @@ from paged_chat.tui.screens.search_screen import SearchScreen
 from paged_chat.tui.widgets.chat_list import ChatList
 from terminal import open_terminal
 
+NONE_ARCHIVED = "no chat is archived: /archive puts the one that is open there"
+
 
 def listed(terminal):
     chats = terminal.screen.query_one(ChatList)
@@ -79,7 +81,30 @@ async def test_rename_pin_archive(desk):
         await terminal.write("/archive")
         await terminal.keys("enter")
         await terminal.until(lambda: listed(terminal) == [])
-        assert terminal.notices[-1] == "Archived: search still finds the chat."
+        assert terminal.notices[-1] == "Archived: /archived lists such chats."
+
+
+async def test_an_archived_chat_is_found_in_their_list_and_brought_back(desk):
+    async with open_terminal(desk) as terminal:
+        await terminal.write("/archived")
+        await terminal.keys("enter")
+        await terminal.until(lambda: terminal.notices[-1:] == [NONE_ARCHIVED])
+        for text in ("apples", "[b]pears[/b]"):
+            await terminal.send(text, "ripe")
+            await terminal.write("/archive")
+            await terminal.keys("enter")
+            await terminal.until(lambda: listed(terminal) == [])
+            await terminal.keys("ctrl+n")
+        await terminal.write("/archived")
+        await terminal.keys("enter")
+        options = (await terminal.dialog()).query_one(OptionList).options
+        assert [str(option.prompt) for option in options] == ["[b]pears[/b]", "apples"]
+        await terminal.keys("down", "enter")
+        await terminal.until(lambda: terminal.texts == ["apples", "ripe"])
+        await terminal.write("/archive")
+        await terminal.keys("enter")
+        await terminal.until(lambda: listed(terminal) == ["▸ apples"])
+        assert [chat.title for chat in desk.store.chats(archived=True)] == ["[b]pears[/b]"]
 
 
 async def test_a_deleted_chat_comes_back(desk):

@@ -21,6 +21,7 @@ from paged_chat.app.written_setting import read_setting, setting_words
 from .. import slash_commands
 from ..messages import ChatChosen
 from ..notices import in_background, with_notices
+from ..plain_text import plain
 from .comparison_actions import ComparisonActions
 from .dialogs import ChoiceDialog, ConfirmDialog, TextDialog
 from .message_actions import MessageActions
@@ -106,7 +107,17 @@ class ChatActions(MessageActions, PromptActions, SettingActions, ComparisonActio
     async def action_archive_chat(self) -> None:
         chat = self._needed_chat()
         await self.write(self.open_service.update_chat, chat.id, is_archived=not chat.is_archived)
-        self.notify("The chat is back in the list." if chat.is_archived else "Archived: search still finds the chat.")
+        self.notify("The chat is back in the list." if chat.is_archived else "Archived: /archived lists such chats.")
+
+    @in_background
+    async def action_archived_chats(self) -> None:
+        chats = self.open_service.chats(archived=True)
+        if not chats:
+            raise NotPossible("no chat is archived: /archive puts the one that is open there")
+        question = "Open which archived chat? There /archive brings it back to the list."
+        choices = [(chat.id, plain(chat.title)) for chat in chats]
+        if (chosen := await self.app.push_screen_wait(ChoiceDialog(question, choices))) is not None:
+            await self.open_chat(chosen)
 
     @in_background
     async def action_keep_chat(self) -> None:
