@@ -27,6 +27,8 @@ from .page_head import PageHead
 from .panel_source import PoolSource
 from .theme import THEME
 
+QUEUE_PAUSE_S = 0.5
+
 
 class WebServer:
     """The page, being served on a thread of its own until `close`."""
@@ -79,11 +81,13 @@ class WebServer:
                 "redoc_url": None,
             },
         )
-        # Gradio looks a thousand times a second for queued events, which takes a tenth of a core from the model. Ours
-        # don't queue; this is what it does on Windows.
-        self._page._queue.sleep_when_free = 0.05
-        # Looked up for each new connection.
+        # Gradio looks a thousand times a second for queued events, and a hundred times for how far they are, which takes
+        # a tenth of a core from the model. Ours don't queue.
+        self._page._queue.sleep_when_free = QUEUE_PAUSE_S
+        self._page._queue.progress_update_sleep_when_free = QUEUE_PAUSE_S
+        # Both are looked up for each new connection. To compress what a page is told would cost more than it saves.
         self._page.server.config.http_protocol_class = PatientProtocol
+        self._page.server.config.ws_per_message_deflate = False
         self.url = url_of(host, port)
 
     def close(self) -> None:
