@@ -81,8 +81,8 @@ class WebServer:
                 "redoc_url": None,
             },
         )
-        # Gradio looks a thousand times a second for queued events, and a hundred times for how far they are, which takes
-        # a tenth of a core from the model. Ours don't queue.
+        # Gradio looks a thousand times a second for queued events, and a hundred times how far they are, which takes a
+        # tenth of a core from the model. Ours don't queue.
         self._page._queue.sleep_when_free = QUEUE_PAUSE_S
         self._page._queue.progress_update_sleep_when_free = QUEUE_PAUSE_S
         # Both are looked up for each new connection. To compress what a page is told would cost more than it saves.
