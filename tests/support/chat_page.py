@@ -44,7 +44,7 @@ class Faults:
 
     def watch(self, page: Page) -> None:
         page.on("console", lambda message: self._note(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: self._note(str(error)))
+        page.on("pageerror", lambda error: self._note(error.stack or str(error)))
         page.on("request", lambda request: self._note_request(request.url))
         page.on("websocket", lambda socket: self._note_request(socket.url))
 
