@@ -202,9 +202,10 @@ class Scheduler:
 
     def _add_drafts(self, step: ScheduledStep) -> None:
         """Guesses take part in a step that is short of nothing, and are cut to the blocks that are free."""
-        is_decoding = all(sequence.num_remaining_tokens == 1 for sequence in step.num_tokens)
-        if self.drafter is None or step.has_preempted or not is_decoding:
+        if self.drafter is None or step.has_preempted:
             return
+        if any(sequence.num_remaining_tokens > 1 for sequence in step.num_tokens):
+            return  # a prompt is being computed
         rooms = {sequence: _room(sequence) for sequence in step.num_tokens}
         for sequence, draft in self.drafter.draft(rooms, step.budget).items():
             while not self.manager.grow(sequence, 1 + len(draft)):  # the slot of its own token is there already

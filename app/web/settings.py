@@ -30,25 +30,22 @@ dispatchEvent(new CustomEvent("paged-chat:settings-stand"));
 _LOADED = "() => dispatchEvent(new CustomEvent('paged-chat:settings-read'))"
 # Events that only touch a chat's row: they wait for nobody, and show no progress.
 _QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-# Before such an event reaches the server, the page says of which chat it is (`settings_chat.js`): one that isn't begun
-# yet begins with the first thing that is set.
-_SETS: dict[str, Any] = {**_QUIET, "js": "async (chat, ...more) => [await pagedChat.settingsChat.of(chat), ...more]"}
-_SETS_NOTHING: dict[str, Any] = {
-    **_QUIET,
-    "js": "async (chat, ...more) => [await pagedChat.settingsChat.of(chat, false), ...more]",
-}
-_SETS_WHAT_IS_WRITTEN: dict[str, Any] = {
-    **_QUIET,
-    "js": 'async (chat, text) => [await pagedChat.settingsChat.of(chat, text !== ""), text]',
-}
-_USES_KEPT_PROMPT: dict[str, Any] = {
-    **_QUIET,
-    "js": 'async (chat, name) => [await pagedChat.settingsChat.ofKept(chat, "system_prompts", name), name]',
-}
-_USES_KEPT_SETTINGS: dict[str, Any] = {
-    **_QUIET,
-    "js": 'async (chat, name) => [await pagedChat.settingsChat.ofKept(chat, "presets", name), name]',
-}
+
+
+def _of_chat(call: str) -> dict[str, Any]:
+    """The same for what belongs to a chat, which the page names first (`settings_chat.js`).
+
+    One that isn't begun yet begins with the first thing that is set.
+    call: of which chat, in the page's script; `more` is what the handler takes beside it.
+    """
+    return {**_QUIET, "js": f"async (chat, ...more) => [await pagedChat.settingsChat.{call}, ...more]"}
+
+
+_SETS = _of_chat("of(chat)")
+_SETS_NOTHING = _of_chat("of(chat, false)")
+_SETS_WHAT_IS_WRITTEN = _of_chat('of(chat, more[0] !== "")')
+_USES_KEPT_PROMPT = _of_chat('ofKept(chat, "system_prompts", more[0])')
+_USES_KEPT_SETTINGS = _of_chat('ofKept(chat, "presets", more[0])')
 
 
 def build_settings(service: ChatService) -> None:
