@@ -125,6 +125,21 @@ def test_what_is_no_number_for_a_setting_is_told_and_the_setting_stays(chat, ser
     until(lambda: served.service.chat(chat.chat_id).sampling == replace(kept, max_tokens=None, min_p=0.25))
 
 
+def test_the_way_out_of_the_settings_is_waited_for(chat):
+    """On a busy machine Gradio put it up after the settings were read, and a keyboard was left where it was."""
+    chat.open_settings()
+    chat.page.locator("#pc-settings-close").click()
+    chat.page.evaluate(
+        """() => {
+            const close = document.getElementById("pc-settings-close"), { parentElement } = close;
+            close.remove();
+            addEventListener("paged-chat:settings-read", () => setTimeout(() => parentElement.append(close), 100));
+        }"""
+    )
+    chat.open_settings()
+    expect(chat.page.locator("#pc-settings-close")).to_be_focused()
+
+
 def test_beams_are_searched_with_the_settings_that_go_with_them(chat, served, engine):
     drawer = chat.open_settings()
     drawer.get_by_role("button", name="More").last.click()

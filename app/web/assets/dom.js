@@ -94,3 +94,19 @@ export function svg(name) {
   picture.append(path);
   return picture;
 }
+
+/** The element, once it stands: Gradio puts each of its parts up when the code of that part has come. */
+export function standing(id) {
+  return new Promise((take) => {
+    const look = () => {
+      const found = document.getElementById(id);
+      if (found) {
+        observer.disconnect();
+        take(found);
+      }
+    };
+    const observer = new MutationObserver(look);
+    observer.observe(document.body, { childList: true, subtree: true });
+    look();
+  });
+}

@@ -5,7 +5,7 @@ import { get, post } from "./api.js";
 import { CompareDialog } from "./compare_dialog.js";
 import { Composer, PLAN_PAUSE_MS } from "./composer.js";
 import { Conversation } from "./conversation.js";
-import { el, iconButton } from "./dom.js";
+import { el, iconButton, standing } from "./dom.js";
 import { engineWords } from "./engine.js";
 import { clipped, shortModel } from "./format.js";
 import { bindKeys, showKeys } from "./keys.js";
@@ -248,11 +248,11 @@ class Page {
     this.settingsOpener = null;
   }
 
-  takeSettingsRead() {
-    const settings = document.getElementById("pc-settings");
-    settings.classList.remove("is-loading");
+  async takeSettingsRead() {
+    document.getElementById("pc-settings").classList.remove("is-loading");
+    const close = await standing("pc-settings-close");
     // Who opened them goes on there; who has gone on elsewhere meanwhile stays.
-    if (this.settingsOpener && this.settingsOpener === document.activeElement) document.getElementById("pc-settings-close").focus();
+    if (this.settingsOpener && this.settingsOpener === document.activeElement) close.focus();
   }
 
   /** Until they are read, what somebody changes would be another chat's. */
