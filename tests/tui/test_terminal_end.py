@@ -79,14 +79,14 @@ def test_suspended_it_leaves_the_terminal_to_the_shell_and_goes_on_with_the_repl
     pid = int((home / "pid").read_text())
     os.kill(pid, signal.SIGTSTP)
     tmux.until(lambda screen: "Stopped" in screen and "writing, " not in screen)
-    tmux.type("echo $((40 + 2))")
+    tmux.type("echo the shell, $((40 + 2))")
     tmux.keys("Enter")
-    tmux.until(lambda screen: "\n42\n" in screen)
+    tmux.until(lambda screen: "\nthe shell, 42\n" in screen)
     with Store(default_path()) as store:
         [seen] = replies_in(store)
     tmux.type("fg")
     tmux.keys("Enter")
-    tmux.until(lambda screen: "Tell me a story" in screen and "writing, " in screen and "42" not in screen)
+    tmux.until(lambda screen: "Tell me a story" in screen and "writing, " in screen and "the shell" not in screen)
     with Store(default_path()) as store:
         until(lambda: len(replies_in(store)[0].text) > len(seen.text) + 3)
     tmux.type("typed since")
